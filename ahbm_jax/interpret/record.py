@@ -1,0 +1,323 @@
+"""The record interpreter: what each rank is told to do, command by command.
+
+Every rank's program runs with concrete integers and plain Python control, so the record is what
+a driver would see: skipped tiles leave no trace, and each message has one sender and one receiver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ahbm_jax.machine.params import Machine
+from ahbm_jax.machine.topology import OFFSET, Position, Step
+from ahbm_jax.tl.command import Command
+from ahbm_jax.tl.handle import Ref, Shape, Tensor, Tile, Tiles
+from ahbm_jax.tl.launch import Launch
+from ahbm_jax.tl.ops import MATH_OPS
+from ahbm_jax.tl.program import Kernel, run_program
+from ahbm_jax.tl.scratch import Scratch
+
+Rank = tuple[int, int]  # (CUBE of the group, PE of the CUBE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message: from `source` to `target`, `hops` along `direction` of mesh `mesh`."""
+
+    mesh: str
+    direction: str
+    source: Rank
+    target: Rank
+    hops: int
+    size_bytes: int
+    sharers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """One command of one rank, in program order.
+
+    `op` is of the op set, or a control mark: `loop` (an iteration begins), `scope_enter`,
+    `scope_exit`. Buffers are numbered per rank; `reads` and `writes` name them. Sizes are those
+    of the command itself: `rows` x `cols` of its result, `inner` the contraction of a GEMM.
+    """
+
+    op: str
+    engine: str
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    rows: int = 0
+    cols: int = 0
+    inner: int = 0
+    elements: int = 0
+    hbm_bytes: int = 0  # of one pass over the operand in HBM
+    streams: bool = False  # b is streamed from HBM
+    into_buffer: bool = False  # writes a buffer that was there before
+    epilogue: tuple[str, ...] = ()
+    message: Message | None = None
+    depth: int = 0  # of a scope
+    buffers: int = 0  # arenas of a scope
+
+
+@dataclass(slots=True)
+class RankRecord:
+    """All commands of one rank, and the scratch they need."""
+
+    rank: Rank
+    commands: list[Recorded] = field(default_factory=list)
+    scratch_peak_bytes: int = 0
+
+
+class Record:
+    """Interpreter of one rank's program. A handle's payload is the number of its buffer."""
+
+    def __init__(self, machine: Machine, launch: Launch, rank: Rank) -> None:
+        self.machine = machine
+        self.launch = launch
+        self.out = RankRecord(rank=rank)
+        self.scratch = Scratch(0, max)
+        self._buffers = 0
+        self._depth = 0
+        self._streams = False
+        self.rules = RULES
+
+    # Placement and tensors --------------------------------------------------------------------
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """q, k (transposed), v and output of this rank."""
+        return launch_tensors(self.launch)
+
+    def position(self, mesh: str) -> Position:
+        """This rank's place on a mesh."""
+        cube, pe = self.out.rank
+        return cube_position(self.launch, cube) if mesh == "cube" else pe_position(self, pe)
+
+    def extent(self, mesh: str) -> tuple[int, int]:
+        """Most rows and columns of a mesh."""
+        grid = self.machine.grid
+        if mesh == "pe":
+            return grid.pe_rows, grid.pe_cols
+        return grid.cube_rows, grid.cube_cols
+
+    def length(self, tokens: int) -> int:
+        """Tokens of this rank, of the first `tokens`."""
+        return int(self.launch.placement.length(*self.out.rank, tokens))
+
+    # Scratch ----------------------------------------------------------------------------------
+
+    def allocate(self, size_bytes: int) -> None:
+        """Count scratch."""
+        self.scratch.allocate(size_bytes)
+
+    def buffer(self, shape: Shape) -> int:
+        """A new buffer."""
+        self._buffers += 1
+        return self._buffers
+
+    @contextmanager
+    def scratch_scope(self, buffers: int) -> Iterator[None]:
+        """Mark where a scope begins and ends."""
+        self._mark("scope_enter", depth=self._depth, buffers=buffers)
+        self._depth += 1
+        with self.scratch.scope(buffers):
+            yield
+        self._depth -= 1
+        self._mark("scope_exit", depth=self._depth, buffers=buffers)
+
+    # Control ----------------------------------------------------------------------------------
+
+    def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any:
+        """One pass per tile."""
+        for index in range(tiles.count):
+            self._mark("loop")
+            carry = body(tiles.at(index), carry)
+        return carry
+
+    def repeat(self, count: int, body: Callable[[], None]) -> None:
+        """`body` for each request."""
+        for _ in range(count):
+            self._mark("loop")
+            body()
+
+    def when(self, predicate: bool, then: Callable[..., Any], operands: tuple) -> Any:
+        """`then` if the predicate holds on this rank."""
+        if predicate:
+            return then(*operands)
+        return operands[0] if len(operands) == 1 else operands
+
+    def on_pe(self, predicate: bool, then: Callable[[Any], Any], carry: Any) -> Any:
+        """`then` on the PE where the predicate holds."""
+        return then(carry) if predicate else carry
+
+    # Rules ------------------------------------------------------------------------------------
+
+    def _mark(self, op: str, **sizes: int) -> None:
+        self.out.commands.append(Recorded(op=op, engine="cpu", **sizes))
+
+    def emit(self, command: Command, **sizes: Any) -> int:
+        """Append a command; returns the buffer it writes."""
+        written = command.out.payload if command.out is not None else self.buffer(command.shape)
+        recorded = Recorded(
+            op=command.op,
+            engine=command.spec.engine,
+            reads=tuple(handle.payload for handle in command.handles),
+            rows=int(command.shape[0]),
+            cols=int(command.shape[1]),
+            writes=(written,),
+            into_buffer=command.out is not None,
+        )
+        self.out.commands.append(replace(recorded, **sizes))
+        return written
+
+    def stream(self, bytes_per_subtile: float) -> None:
+        """Reserve the windows of the composites in flight, once."""
+        if not self._streams:
+            self._streams = True
+            scheduler, gemm = self.machine.scheduler, self.machine.gemm
+            windows = scheduler.queue_depth_composites * gemm.stream_depth_subtiles
+            self.allocate(windows * bytes_per_subtile)
+
+    def message(self, step: Step, mesh: str, outgoing: bool, size: int, sharers: int) -> Message:
+        """The message of this rank in `step`, as its sender or its receiver."""
+        sign = 1 if outgoing else -1
+        here = self.position(mesh)
+        rows, cols = OFFSET[step.direction]
+        there = replace(
+            here,
+            row=here.row + sign * rows * step.hops,
+            col=here.col + sign * cols * step.hops,
+        ).index
+        cube, pe = self.out.rank
+        peer = (cube, there) if mesh == "pe" else (there, pe)
+        source, target = ((cube, pe), peer) if outgoing else (peer, (cube, pe))
+        return Message(
+            mesh=mesh,
+            direction=step.direction,
+            source=source,
+            target=target,
+            hops=step.hops,
+            size_bytes=size,
+            sharers=sharers,
+        )
+
+
+def launch_tensors(launch: Launch, **data: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """q [M, D], k [D, S], v [S, D] and output [M, D] of a rank (S: its shard's slots)."""
+    rows, slots = launch.group * launch.query_tokens, launch.placement.shard_tokens
+    d, size = launch.head_dim, launch.element_bytes
+    return (
+        Tensor("q", (rows, d), size, None, data.get("q")),
+        Tensor("k", (d, slots), size, 1, data.get("k")),
+        Tensor("v", (slots, d), size, 0, data.get("v")),
+        Tensor("output", (rows, d), size, None),
+    )
+
+
+def cube_position(launch: Launch, cube: int) -> Position:
+    """Place of a CUBE in its group's rectangle."""
+    row, col = divmod(cube, launch.cube_cols)
+    count = launch.cube_rows * launch.cube_cols
+    return Position(row=row, col=col, rows=launch.cube_rows, cols=launch.cube_cols, count=count)
+
+
+def pe_position(interpreter: Any, pe: int) -> Position:
+    """Place of a PE on its CUBE's mesh."""
+    rows, cols = interpreter.extent("pe")
+    row, col = divmod(pe, cols)
+    pes = interpreter.launch.placement.pes
+    return Position(row=row, col=col, rows=rows, cols=cols, count=pes)
+
+
+def _load(self: Record, command: Command) -> int:
+    """DMA read."""
+    return self.emit(command, hbm_bytes=int(command.operands[0].bytes))
+
+
+def _store(self: Record, command: Command) -> None:
+    """DMA write."""
+    target = command.details["target"]
+    rows, cols = command.shape
+    self.emit(command, hbm_bytes=int(rows * cols * target.element_bytes), writes=())
+
+
+def _gemm(self: Record, command: Command) -> int:
+    """GEMM, streaming `b` where it is in HBM."""
+    a, b = command.operands
+    sizes = {"inner": int(a.shape[1]), "epilogue": command.details["epilogue"]}
+    if isinstance(b, Ref):
+        gemm = self.machine.gemm
+        self.stream(gemm.tile_k * gemm.tile_n * b.tensor.element_bytes)
+        sizes |= {"streams": True, "hbm_bytes": int(b.bytes)}
+    return self.emit(command, **sizes)
+
+
+def _ex_composite(self: Record, command: Command) -> tuple[int, int, int]:
+    """Softmax and P V into the accumulator's buffers."""
+    s, v, *acc = command.operands
+    accumulators = tuple(handle.payload for handle in acc)
+    self.emit(
+        command,
+        inner=int(s.shape[1]),
+        hbm_bytes=int(v.bytes),
+        streams=True,
+        writes=accumulators,
+        into_buffer=True,
+    )
+    return accumulators
+
+
+def _math(self: Record, command: Command) -> int:
+    """One pass or more through MATH."""
+    return self.emit(command, elements=int(command.elements))
+
+
+def _send(self: Record, command: Command) -> None:
+    """A message from this rank."""
+    size = sum(int(handle.bytes) for handle in command.handles)
+    details = command.details
+    message = self.message(details["step"], details["mesh"], True, size, details["sharers"])
+    self.emit(command, message=message, writes=())
+
+
+def _receive(self: Record, command: Command) -> tuple[int, ...]:
+    """A message to this rank, into new buffers."""
+    size = sum(int(handle.bytes) for handle in command.handles)
+    message = self.message(command.details["step"], command.details["mesh"], False, size, 1)
+    buffers = tuple(self.buffer(handle.shape) for handle in command.handles)
+    self.emit(command, message=message, reads=(), writes=buffers)
+    return buffers
+
+
+def _wait(self: Record, command: Command) -> None:
+    """Hold the CPU."""
+    self.emit(command, writes=())
+
+
+RULES: dict[str, Callable[[Record, Command], Any]] = {
+    "load": _load,
+    "store": _store,
+    "composite": _gemm,
+    "dot": _gemm,
+    "ex_composite": _ex_composite,
+    **{op: _math for op in MATH_OPS},
+    "send": _send,
+    "recv": _receive,
+    "recv_async": _receive,
+    "wait": _wait,
+}
+
+
+def record(kernel: Kernel, machine: Machine, launch: Launch) -> list[RankRecord]:
+    """Commands of every rank of a launch with concrete integers, rank by rank (CUBE-major)."""
+    records = []
+    for cube in range(launch.cube_rows * launch.cube_cols):
+        for pe in range(launch.placement.pes):
+            interpreter = Record(machine, launch, (cube, pe))
+            run_program(interpreter, kernel)
+            interpreter.out.scratch_peak_bytes = int(interpreter.scratch.peak)
+            records.append(interpreter.out)
+    return records
+

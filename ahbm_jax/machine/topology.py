@@ -1,0 +1,221 @@
+"""Static communication plans: which rank sends its partial to which neighbour, and when.
+
+A plan is a tuple of steps. In a step every sender passes one partial to the rank `hops` away in
+one direction, and the receiver folds it in. Predicates are arithmetic on coordinates, so they hold
+for one rank (integers), for an SPMD axis and for a padded grid whose extents are traced.
+
+PEs of a CUBE are numbered row by row on the machine's PE mesh, of which the first P are used; the
+CUBEs of a group fill a rectangle. Rows of a mesh are `N` (towards row 0) to `S`, columns `W` to `E`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Number = Any
+Predicate = Callable[["Position"], Number]
+
+OPPOSITE = {"N": "S", "S": "N", "E": "W", "W": "E"}
+OFFSET = {"N": (-1, 0), "S": (1, 0), "W": (0, -1), "E": (0, 1)}  # (rows, columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """A rank's coordinates on a mesh of which `count` positions, `rows` x `cols`, are in use.
+
+    With a ragged last row (`count < rows * cols`) the first `count` in row order are in use.
+    """
+
+    row: Number
+    col: Number
+    rows: Number
+    cols: Number
+    count: Number
+
+    @property
+    def index(self) -> Number:
+        """Number of this position, row by row."""
+        return self.row * self.cols + self.col
+
+    @property
+    def used(self) -> Number:
+        """Whether this position is in use."""
+        return (self.row < self.rows) & (self.col < self.cols) & (self.index < self.count)
+
+    def width(self, row: Number) -> Number:
+        """Positions of `row` in use."""
+        rest = self.count - row * self.cols
+        return rest * (rest > 0) * (rest <= self.cols) + self.cols * (rest > self.cols)
+
+    def shifted(self, direction: str, hops: int) -> Position:
+        """The position `hops` away against `direction`: who sends to this one."""
+        rows, cols = OFFSET[direction]
+        return Position(
+            row=self.row - rows * hops,
+            col=self.col - cols * hops,
+            rows=self.rows,
+            cols=self.cols,
+            count=self.count,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a plan: `senders` pass their partial `hops` away in `direction`."""
+
+    direction: str
+    hops: int
+    senders: Predicate
+
+    def sends(self, at: Position) -> Number:
+        """Whether the rank at `at` sends in this step."""
+        return self.senders(at) & at.used
+
+    def receives(self, at: Position) -> Number:
+        """Whether the rank at `at` receives in this step."""
+        source = at.shifted(self.direction, self.hops)
+        inside = (source.row >= 0) & (source.col >= 0) & (source.col < at.cols)
+        return self.senders(source) & source.used & inside & at.used
+
+
+def _line_tree(low: int, high: int, towards_high: bool) -> tuple[list[tuple[int, int, int]], int]:
+    """Messages (depth, source, target) that fold positions low..high-1, and the root.
+
+    Halves fold towards each other, so that up to four positions need one-hop messages only.
+    """
+    if high - low == 1:
+        return [], low
+    middle = (low + high) // 2
+    left, left_root = _line_tree(low, middle, towards_high=True)
+    right, right_root = _line_tree(middle, high, towards_high=False)
+    source, target = (left_root, right_root) if towards_high else (right_root, left_root)
+    depth = math.ceil(math.log2((middle - low) if towards_high else (high - middle)))
+    return [*left, *right, (depth, source, target)], target
+
+
+def tree_root_column(width: Number, columns: int) -> Number:
+    """Column of the root of a folded row of `width` of at most `columns` positions."""
+    return sum((width == n) * _line_tree(0, n, False)[1] for n in range(1, columns + 1))
+
+
+def _column_is(columns: list[tuple[int, int]]) -> Predicate:
+    """Senders at (row width, column) pairs of row 0."""
+
+    def senders(at: Position) -> Number:
+        width = at.width(0)
+        hit = (width == columns[0][0]) & (at.col == columns[0][1])
+        for n, column in columns[1:]:
+            hit = hit | ((width == n) & (at.col == column))
+        return hit & (at.row == 0)
+
+    return senders
+
+
+def tree(rows: int, cols: int) -> tuple[Step, ...]:
+    """Binary tree on a mesh of at most `rows` x `cols`: columns fold to row 0, then row 0 folds.
+
+    ceil(log2 rows) + ceil(log2 cols) rounds; one-hop pairs up to 2 x 4, as ADR-0060 4.1 asks.
+    """
+    steps = []
+    stride = 1
+    while stride < rows:
+        steps.append(Step("N", stride, lambda at, s=stride: at.row % (2 * s) == s))
+        stride *= 2
+    moves: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for width in range(2, cols + 1):
+        for depth, source, target in _line_tree(0, width, False)[0]:
+            moves.setdefault((depth, target - source), []).append((width, source))
+    for (_, distance), columns in sorted(moves.items()):
+        direction = "E" if distance > 0 else "W"
+        steps.append(Step(direction, abs(distance), _column_is(columns)))
+    return tuple(steps)
+
+
+def centre_mesh(rows: int, cols: int) -> tuple[Step, ...]:
+    """Chains along each row to the centre column, then along it to the centre row (ADR-0060 4.2)."""
+    steps = [
+        Step("E", 1, lambda at, s=s: (at.col == s) & (s < at.cols // 2)) for s in range(cols // 2)
+    ]
+    steps += [
+        Step("W", 1, lambda at, s=s: (at.col == s) & (s > at.cols // 2))
+        for s in range(cols - 1, 1, -1)
+    ]
+    steps += [
+        Step("S", 1, lambda at, s=s: (at.col == at.cols // 2) & (at.row == s) & (s < at.rows // 2))
+        for s in range(rows // 2)
+    ]
+    steps += [
+        Step("N", 1, lambda at, s=s: (at.col == at.cols // 2) & (at.row == s) & (s > at.rows // 2))
+        for s in range(rows - 1, 1, -1)
+    ]
+    return tuple(steps)
+
+
+def ring(rows: int, cols: int) -> tuple[Step, ...]:
+    """A chain of one-hop neighbours through every position (a ring less its closing edge).
+
+    Row by row from the last to row 0: odd rows run west and leave at column 0, even rows run east.
+    """
+    steps = []
+    for row in range(rows - 1, -1, -1):
+        if row % 2:
+            for s in range(cols - 1, 0, -1):
+                steps.append(
+                    Step("W", 1, lambda at, r=row, s=s: (at.row == r) & (at.col == s))
+                )
+            steps.append(Step("N", 1, lambda at, r=row: (at.row == r) & (at.col == 0)))
+        else:
+            for s in range(cols - 1):
+                steps.append(
+                    Step(
+                        "E",
+                        1,
+                        lambda at, r=row, s=s: (at.row == r)
+                        & (at.col == s)
+                        & (s + 1 < at.width(r)),
+                    )
+                )
+            if row:
+                steps.append(
+                    Step(
+                        "N",
+                        1,
+                        lambda at, r=row: (at.row == r) & (at.col == at.width(r) - 1),
+                    )
+                )
+    return tuple(steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A reduce to a root on one mesh: its steps for meshes up to a size, and its root."""
+
+    steps: Callable[[int, int], tuple[Step, ...]]
+    root: Callable[[Position, int], Number]  # predicate of the root, given the most columns
+
+
+PE_COLLECTIVES = {
+    "tree": Collective(
+        tree, lambda at, cols: (at.row == 0) & (at.col == tree_root_column(at.width(0), cols))
+    ),
+    "ring": Collective(ring, lambda at, cols: (at.row == 0) & (at.col == at.width(0) - 1)),
+}
+CUBE_COLLECTIVES = {
+    "mesh": Collective(
+        centre_mesh, lambda at, cols: (at.row == at.rows // 2) & (at.col == at.cols // 2)
+    ),
+    "ring": Collective(ring, lambda at, cols: (at.row == 0) & (at.col == at.width(0) - 1)),
+}
+
+
+def rectangle(cubes: int, rows: int, cols: int) -> tuple[int, int] | None:
+    """The squarest rectangle of `cubes` CUBEs, wide before tall, in a `rows` x `cols` mesh."""
+    fits = [
+        (h, cubes // h)
+        for h in range(1, rows + 1)
+        if cubes % h == 0 and 1 <= cubes // h <= cols
+    ]
+    return min(fits, key=lambda s: (abs(s[0] - s[1]), s[0])) if fits else None

@@ -1,0 +1,370 @@
+"""The `tl` context: what a kernel author calls.
+
+Each method checks its operands against the op set and hands a command to the interpreter that
+gives it a meaning: real values, times, or a record.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+from ahbm_jax.errors import AhbmError
+from ahbm_jax.machine.topology import CUBE_COLLECTIVES, PE_COLLECTIVES, Collective, Position, Step
+from ahbm_jax.tl.command import Command
+from ahbm_jax.tl.handle import Handle, Number, Ref, Shape, Tensor, Tile, Tiles
+from ahbm_jax.tl.launch import Launch
+from ahbm_jax.tl.ops import EPILOGUES, EX_COMPOSITES, FLOAT32_BYTES
+
+LOWEST = -3.4028234663852886e38  # the lowest float32: where a running maximum starts
+
+
+class KernelError(AhbmError):
+    """A kernel used an operation wrongly. The message names the operation and the kernel's line."""
+
+
+class Interpreter(Protocol):
+    """The meaning of a kernel: one rule per operation, and structured control."""
+
+    launch: Launch
+    rules: dict[str, Callable[[Any, Command], Any]]
+
+    def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any: ...
+    def when(self, predicate: Number, then: Callable[..., Any], operands: tuple) -> Any: ...
+    def on_pe(self, predicate: Number, then: Callable[..., Any], carry: Any) -> Any: ...
+    def scratch_scope(self, buffers: int) -> AbstractContextManager[None]: ...
+    def allocate(self, size_bytes: Number) -> None: ...
+    def buffer(self, shape: Shape) -> Any: ...
+    def position(self, mesh: str) -> Position: ...
+    def extent(self, mesh: str) -> tuple[int, int]: ...
+    def length(self, tokens: Number) -> Number: ...
+
+
+class Context:
+    """`tl`: the operations and structured control of one rank's program.
+
+    Attributes:
+      rows: query rows M = G T of the group (row g T + t is query t of head g).
+      head_dim: head dimension D.
+      scale: softmax scale.
+    """
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        self._interpreter = interpreter
+        launch = interpreter.launch
+        self.rows = launch.group * launch.query_tokens
+        self.head_dim = launch.head_dim
+        self.scale = launch.softmax_scale
+
+    # Memory ---------------------------------------------------------------------------------
+
+    def ref(self, tensor: Tensor, tile: Tile | None = None) -> Ref:
+        """Name a tile of an HBM tensor as an operand; moves nothing by itself."""
+        return Ref(tensor, tile)
+
+    def load(self, source: Tensor | Ref) -> Handle:
+        """Copy from HBM to scratch. Does not hold the CPU; awaited where first used (ADR-0062)."""
+        ref = source if isinstance(source, Ref) else Ref(source, None)
+        return self._emit("load", ref, shape=ref.shape, element_bytes=ref.tensor.element_bytes)
+
+    def store(self, target: Tensor, value: Handle) -> None:
+        """Copy a matrix from scratch to HBM, rounded to the storage type of `target`."""
+        self._emit("store", value, shape=value.shape, details={"target": target}, result=False)
+
+    def buffer(self, columns: Number) -> Handle:
+        """An uninitialised [rows, columns] float32 buffer that outlives a tile."""
+        shape = (self.rows, columns)
+        self._interpreter.allocate(shape[0] * shape[1] * FLOAT32_BYTES)
+        return Handle(self, shape, FLOAT32_BYTES, self._interpreter.buffer(shape))
+
+    def scratch_scope(self, buffers: int = 1) -> AbstractContextManager[None]:
+        """Recycle what is allocated inside (ADR-0063), from `buffers` arenas used in turn.
+
+        Entering waits until no command in flight still uses the arena it will reuse.
+        """
+        if buffers not in (1, 2):
+            raise self._error("scratch_scope", f"`buffers` is {buffers!r}; 1 or 2 are allowed")
+        return self._interpreter.scratch_scope(buffers)
+
+    # GEMM -----------------------------------------------------------------------------------
+
+    def composite(
+        self,
+        kind: str,
+        *,
+        a: Handle,
+        b: Handle | Ref,
+        out: Handle | None = None,
+        epilogue: Sequence[str] = (),
+    ) -> Handle:
+        """`a @ b` on GEMM, planned and streamed by the scheduler; does not hold the CPU.
+
+        Args:
+          kind: `"gemm"`.
+          a: [M, K] in scratch.
+          b: [K, N] in scratch, or a reference to HBM that is streamed.
+          out: a buffer to write; otherwise scratch is allocated.
+          epilogue: stages applied as output tiles are written: `"scale"` (softmax scale).
+        """
+        self._choose("composite", "kind", kind, ("gemm",))
+        for stage in epilogue:
+            self._choose("composite", "epilogue", stage, EPILOGUES)
+        return self._gemm("composite", a, b, out, {"epilogue": tuple(epilogue)})
+
+    def dot(self, a: Handle, b: Handle) -> Handle:
+        """`a @ b`, [M, K] by [K, N], both in scratch; holds the CPU until done."""
+        if not isinstance(b, Handle):
+            raise self._error("dot", "`b` must be in scratch: load it, or use `tl.composite`")
+        return self._gemm("dot", a, b, None, {"epilogue": ()})
+
+    def ex_composite(
+        self, kind: str, *, s: Handle, v: Ref, acc: tuple[Handle, Handle, Handle]
+    ) -> tuple[Handle, Handle, Handle]:
+        """Fold scores `s` [M, N] and values `v` [N, D] into `acc` = (m, l, O); opt2's command.
+
+        Does not hold the CPU. P V enters GEMM after the next composite issued, or at a wait; V is
+        fetched whole into one of two buffers. Call `tl.wait()` before reading the accumulator.
+        """
+        self._choose("ex_composite", "kind", kind, EX_COMPOSITES)
+        self._match("ex_composite", s.shape[1], v.shape[0], "columns of `s`", "rows of `v`")
+        rows, cols = s.shape
+        tile_bytes = v.tensor.element_bytes * v.tile.extent * v.shape[1] if v.tile else v.bytes
+        self._interpreter.allocate(rows * cols * v.tensor.element_bytes + tile_bytes)
+        command = Command(op="ex_composite", operands=(s, v, *acc), shape=acc[2].shape)
+        payloads = self._run(command)
+        return tuple(  # type: ignore[return-value]
+            Handle(self, old.shape, FLOAT32_BYTES, new)
+            for old, new in zip(acc, payloads, strict=True)
+        )
+
+    # MATH -----------------------------------------------------------------------------------
+
+    def full(self, columns: Number, value: float) -> Handle:
+        """A [rows, columns] float32 matrix of `value`."""
+        return self._emit("full", shape=(self.rows, columns), details={"value": value})
+
+    def max(self, x: Handle) -> Handle:
+        """Maximum of each row: [M, N] to [M, 1]."""
+        return self._emit("max", x, shape=(x.shape[0], 1))
+
+    def sum(self, x: Handle) -> Handle:
+        """Sum of each row: [M, N] to [M, 1]."""
+        return self._emit("sum", x, shape=(x.shape[0], 1))
+
+    def exp(self, x: Handle) -> Handle:
+        """Exponential of each element."""
+        return self._emit("exp", x, shape=x.shape)
+
+    def maximum(self, a: Handle, b: Handle | float) -> Handle:
+        """Larger of two, element by element; a [M, 1] operand repeats along columns."""
+        return self._elementwise("maximum", a, b)
+
+    def add(self, a: Handle, b: Handle | float) -> Handle:
+        """a + b; a [M, 1] operand repeats along columns."""
+        return self._elementwise("add", a, b)
+
+    def sub(self, a: Handle, b: Handle | float) -> Handle:
+        """a - b; a [M, 1] operand repeats along columns."""
+        return self._elementwise("sub", a, b)
+
+    def mul(self, a: Handle, b: Handle | float) -> Handle:
+        """a * b; a [M, 1] operand repeats along columns."""
+        return self._elementwise("mul", a, b)
+
+    def div(self, a: Handle, b: Handle | float) -> Handle:
+        """a / b; a [M, 1] operand repeats along columns."""
+        return self._elementwise("div", a, b)
+
+    def broadcast(self, x: Handle, columns: Number) -> Handle:
+        """Repeat a column: [M, 1] to [M, columns] (ADR-0061)."""
+        if not (isinstance(x.shape[1], int) and x.shape[1] == 1):
+            raise self._error("broadcast", f"`x` has {x.shape[1]} columns; 1 is allowed")
+        return self._emit("broadcast", x, shape=(x.shape[0], columns))
+
+    def mask(self, scores: Handle, tile: Tile) -> Handle:
+        """-inf where a query row must not see a token of `tile`: past the end, or in its future."""
+        return self._emit("mask", scores, shape=scores.shape, details={"tile": tile})
+
+    # Messages -------------------------------------------------------------------------------
+
+    def send(
+        self, step: Step, mesh: str, value: Handle | Sequence[Handle], *, sharers: Number = 1
+    ) -> None:
+        """Send a matrix, or several packed in one message, along `step` on mesh `pe` or `cube`.
+
+        `sharers` PEs that use a CUBE-to-CUBE link at once get 1 / sharers of it each.
+        """
+        values = (value,) if isinstance(value, Handle) else tuple(value)
+        details = {"step": step, "mesh": mesh, "sharers": sharers}
+        self._run(Command(op="send", operands=values, details=details))
+
+    def recv(self, step: Step, mesh: str, like: Handle | Sequence[Handle]) -> Any:
+        """Receive what the neighbour sent in `step`, shaped as `like`; holds the CPU until there."""
+        return self._receive("recv", step, mesh, like)
+
+    def recv_async(self, step: Step, mesh: str, like: Handle | Sequence[Handle]) -> Any:
+        """As `recv`, without holding the CPU; awaited where first used."""
+        return self._receive("recv_async", step, mesh, like)
+
+    def wait(self, handle: Handle | None = None) -> None:
+        """Hold the CPU until `handle` is ready, or all composites are."""
+        operands = () if handle is None else (handle,)
+        self._run(Command(op="wait", operands=operands))
+
+    # Structured control -----------------------------------------------------------------------
+
+    def tiles(self, tensor: Tensor, extent: Number | None = None) -> Tiles:
+        """This rank's tokens of `tensor` in tiles of `extent` (default: the launch's tile)."""
+        launch = self._interpreter.launch
+        size = launch.tile_tokens if extent is None else extent
+        if tensor.token_axis is None:
+            raise self._error("tiles", f"`{tensor.name}` has no token axis to cut")
+        visible = launch.context_tokens - (launch.query_tokens - 1)
+        length = self._interpreter.length(launch.context_tokens)
+        single = launch.query_tokens == 1
+        return Tiles(
+            length=length,
+            visible=length if single else self._interpreter.length(visible * (visible > 0)),
+            extent=size,
+            irregular=2 if single else 4,
+        )
+
+    def whole(self, tensor: Tensor) -> Tile:
+        """All of this rank's tokens as one tile."""
+        launch = self._interpreter.launch
+        tiles = self.tiles(tensor, launch.placement.shard_tokens)
+        return tiles.at(0)
+
+    def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any:
+        """`carry = body(tile, carry)` for each tile; what is carried keeps its place in scratch."""
+        return self._interpreter.loop(tiles, body, carry)
+
+    def when(self, predicate: Number, then: Callable[..., Any], *operands: Any) -> Any:
+        """`then(*operands)` on ranks where `predicate` holds; elsewhere `operands` are kept.
+
+        `then` returns what replaces its operands (one, or a tuple of several). Without operands
+        the result is defined only where the predicate holds.
+        """
+        return self._interpreter.when(predicate, then, operands)
+
+    def on_pe(self, predicate: Number, then: Callable[[Any], Any], carry: Any) -> Any:
+        """`then(carry)` on the one PE of each CUBE where `predicate` holds; others keep `carry`."""
+        return self._interpreter.on_pe(predicate, then, carry)
+
+    def position(self, mesh: str) -> Position:
+        """This rank's place: `"pe"` on its CUBE's PE mesh, `"cube"` in the group's rectangle."""
+        return self._interpreter.position(mesh)
+
+    def plan(self, mesh: str) -> tuple[Step, ...]:
+        """Steps of the launch's reduce on mesh `"pe"` (level 2) or `"cube"` (level 1)."""
+        return self._collective(mesh).steps(*self._interpreter.extent(mesh))
+
+    def is_root(self, mesh: str) -> Number:
+        """Whether this rank is where the launch's reduce on `mesh` ends."""
+        return self._collective(mesh).root(self.position(mesh), self._interpreter.extent(mesh)[1])
+
+    def _collective(self, mesh: str) -> Collective:
+        launch = self._interpreter.launch
+        if mesh == "pe":
+            return PE_COLLECTIVES[launch.level2]
+        return CUBE_COLLECTIVES[launch.level1]
+
+    def program_id(self, axis: int) -> Number:
+        """PE number (axis 0) or CUBE number in the group (axis 1)."""
+        return self.position("pe" if axis == 0 else "cube").index
+
+    @property
+    def launch(self) -> Launch:
+        """The launch arguments."""
+        return self._interpreter.launch
+
+    # Checks -----------------------------------------------------------------------------------
+
+    def _gemm(
+        self, op: str, a: Handle, b: Handle | Ref, out: Handle | None, details: dict
+    ) -> Handle:
+        self._match(op, a.shape[1], b.shape[0], "columns of `a`", "rows of `b`")
+        shape = (a.shape[0], b.shape[1])
+        if out is None:
+            return self._emit(op, a, b, shape=shape, details=details)
+        payload = self._run(Command(op=op, operands=(a, b), shape=shape, out=out, details=details))
+        return Handle(self, shape, FLOAT32_BYTES, payload)
+
+    def _elementwise(self, op: str, a: Handle, b: Handle | float) -> Handle:
+        if not isinstance(b, Handle):
+            return self._emit(op, a, b, shape=a.shape)
+        shape = tuple(
+            self._broadcast(op, left, right) for left, right in zip(a.shape, b.shape, strict=True)
+        )
+        return self._emit(op, a, b, shape=(shape[0], shape[1]))
+
+    def _broadcast(self, op: str, left: Number, right: Number) -> Number:
+        if isinstance(left, int) and left == 1:
+            return right
+        if isinstance(right, int) and right == 1:
+            return left
+        self._match(op, left, right, "size of `a`", "size of `b`")
+        return left
+
+    def _match(self, op: str, left: Number, right: Number, what: str, other: str) -> None:
+        if isinstance(left, int) and isinstance(right, int) and left != right:
+            raise self._error(op, f"{what} ({left}) and {other} ({right}) must be equal")
+
+    def _choose(self, op: str, what: str, got: str, allowed: Sequence[str]) -> None:
+        if got not in allowed:
+            raise self._error(op, f"`{what}` is {got!r}; allowed: {', '.join(allowed)}")
+
+    def _error(self, op: str, problem: str) -> KernelError:
+        package = str(Path(__file__).parent)
+        frame = next((f for f in inspect.stack() if not f.filename.startswith(package)), None)
+        where = f" at {frame.filename}:{frame.lineno}" if frame else ""
+        return KernelError(f"`tl.{op}`{where}: {problem}")
+
+    def _receive(self, op: str, step: Step, mesh: str, like: Any) -> Any:
+        likes = (like,) if isinstance(like, Handle) else tuple(like)
+        for handle in likes:
+            self._interpreter.allocate(handle.bytes)
+        command = Command(op=op, operands=likes, details={"step": step, "mesh": mesh})
+        payloads = self._run(command)
+        handles = tuple(
+            Handle(self, old.shape, old.element_bytes, new)
+            for old, new in zip(likes, payloads, strict=True)
+        )
+        return handles[0] if isinstance(like, Handle) else handles
+
+    def _emit(
+        self,
+        op: str,
+        *operands: Handle | Ref | float,
+        shape: Shape,
+        element_bytes: int = FLOAT32_BYTES,
+        details: dict[str, Any] | None = None,
+        result: bool = True,
+    ) -> Any:
+        for operand in operands:
+            if not isinstance(operand, (Handle, Ref, int, float)) and not hasattr(operand, "dtype"):
+                raise self._error(op, f"got a {type(operand).__name__}; pass a handle or a number")
+        if result:
+            self._interpreter.allocate(shape[0] * shape[1] * element_bytes)
+        command = Command(
+            op=op,
+            operands=operands,
+            shape=shape,
+            element_bytes=element_bytes,
+            details=details or {},
+        )
+        payload = self._run(command)
+        return Handle(self, shape, element_bytes, payload) if result else None
+
+    def _run(self, command: Command) -> Any:
+        rule = self._interpreter.rules.get(command.op)
+        if rule is None:
+            kind = type(self._interpreter).__name__
+            raise NotImplementedError(f"{kind} has no rule for `tl.{command.op}`")
+        return rule(self._interpreter, command)
+
+
+__all__ = ["LOWEST", "Context", "Interpreter", "KernelError"]

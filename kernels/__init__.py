@@ -1,0 +1,1 @@
+"""The attention kernels, written once against `ahbm_jax.tl`."""

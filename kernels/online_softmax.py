@@ -1,0 +1,49 @@
+"""The tile step that all kernels share (ADR-0060 section 3), and the merge of two partials.
+
+A partial is (m, l, O): running row maximum [M, 1], sum of exponentials [M, 1] and unnormalised
+output [M, D], all float32. m starts at the lowest float32 rather than -inf, so that rows with
+nothing to attend to need no special case: exp(m - m) is 1, and their l stays 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ahbm_jax.tl import LOWEST, Context, Handle, Tile
+
+Partial = tuple[Handle, Handle, Handle]
+
+
+def empty_partial(tl: Context) -> Partial:
+    """The partial of no tokens: the identity of `merge`."""
+    return tl.full(1, LOWEST), tl.full(1, 0.0), tl.full(tl.head_dim, 0.0)
+
+
+def mask_boundary(tl: Context, s: Handle, tile: Tile) -> Handle:
+    """Mask scores, on boundary tiles alone."""
+    return tl.when(tile.masked, lambda scores: tl.mask(scores, tile), s)
+
+
+def fold(
+    tl: Context, partial: Partial, s: Handle, tile: Tile, times_v: Callable[[Handle], Handle]
+) -> Partial:
+    """Fold the scores `s` [M, N] of a tile into `partial`; `times_v(P)` issues P V."""
+    m, l, o = partial
+    s = mask_boundary(tl, s.columns(tile), tile)
+    m_new = tl.maximum(m, tl.max(s))
+    p = tl.exp(s - m_new)
+    correction = tl.exp(m - m_new)
+    l_new = l * correction + tl.sum(p)
+    return m_new, l_new, o * correction + times_v(p)
+
+
+def merge(tl: Context, a: Partial, b: Partial) -> Partial:
+    """The partial of the tokens of `a` and `b` together (log-sum-exp merge)."""
+    m = tl.maximum(a[0], b[0])
+    scale_a, scale_b = tl.exp(a[0] - m), tl.exp(b[0] - m)
+    return m, a[1] * scale_a + b[1] * scale_b, a[2] * scale_a + b[2] * scale_b
+
+
+def normalised(tl: Context, partial: Partial) -> Handle:
+    """O / l, and 0 where l is 0 (nothing to attend to); otherwise l >= 1, as exp(m - m) is 1."""
+    return partial[2] / tl.maximum(partial[1], 1.0)

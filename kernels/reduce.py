@@ -1,0 +1,42 @@
+"""Two-level reduce-to-root of partials (ADR-0060 section 4): PEs of a CUBE, then CUBEs of a group.
+
+Data-driven, without a barrier: a rank sends as soon as it holds its partial, and folds in its
+children's as they arrive, in an order fixed by the plan.
+"""
+
+from __future__ import annotations
+
+from functools import partial as partial_of
+
+from ahbm_jax.tl import Context, Handle, Tensor
+from kernels.online_softmax import Partial, merge, normalised
+
+
+def reduce_and_store(tl: Context, partial: Partial, output: Tensor) -> Partial:
+    """Merge the group's partials on the group root, which stores O / l. Returns the root's."""
+
+    def across_cubes(inner: Partial) -> Partial:
+        inner = reduce_on(tl, "cube", inner)
+        tl.when(tl.is_root("cube"), lambda: tl.store(output, normalised(tl, inner)))
+        return inner
+
+    partial = reduce_on(tl, "pe", partial)
+    return tl.on_pe(tl.is_root("pe"), across_cubes, partial)
+
+
+def reduce_on(tl: Context, mesh: str, partial: Partial) -> Partial:
+    """Merge the partials of one mesh on its root, along the launch's plan."""
+    for step in tl.plan(mesh):
+        here = tl.position(mesh)
+        messages = [partial] if tl.launch.packed else [(part,) for part in partial]
+        received = []  # by message; defined on receivers alone
+        for message in messages:
+            tl.when(step.sends(here), partial_of(tl.send, step, mesh, message))
+            received.append(tl.when(step.receives(here), partial_of(tl.recv, step, mesh, message)))
+
+        def fold_in(m: Handle, l: Handle, o: Handle, received: list = received) -> Partial:
+            theirs = [part for message in received for part in message]
+            return merge(tl, (m, l, o), (theirs[0], theirs[1], theirs[2]))
+
+        partial = tl.when(step.receives(here), fold_in, *partial)
+    return partial
