@@ -28,15 +28,16 @@ def reduce_on(tl: Context, mesh: str, partial: Partial) -> Partial:
     """Merge the partials of one mesh on its root, along the launch's plan."""
     for step in tl.plan(mesh):
         here = tl.position(mesh)
+        sends, receives = step.sends(here), step.receives(here)
         messages = [partial] if tl.launch.packed else [(part,) for part in partial]
         received = []  # by message; defined on receivers alone
         for message in messages:
-            tl.when(step.sends(here), partial_of(tl.send, step, mesh, message))
-            received.append(tl.when(step.receives(here), partial_of(tl.recv, step, mesh, message)))
+            tl.when(sends, partial_of(tl.send, step, mesh, message))
+            received.append(tl.when(receives, partial_of(tl.recv, step, mesh, message)))
 
         def fold_in(m: Handle, l: Handle, o: Handle, received: list = received) -> Partial:
             theirs = [part for message in received for part in message]
             return merge(tl, (m, l, o), (theirs[0], theirs[1], theirs[2]))
 
-        partial = tl.when(step.receives(here), fold_in, *partial)
+        partial = tl.when(receives, fold_in, *partial)
     return partial

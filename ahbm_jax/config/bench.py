@@ -59,7 +59,7 @@ class Panel:
     pes: Count
     tile_tokens: Tile
     contexts_tokens: Counts
-    layout: Text | None = None
+    layout: Annotated[Text | None, rule("a non-empty text")] = None
     knobs: Knobs = Field(default_factory=dict)
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from ahbm_jax.config import schema
 from ahbm_jax.config.document import scalar
 from ahbm_jax.config.problem import Problem, shown
-from ahbm_jax.errors import ConfigError, closest, nearest
+from ahbm_jax.errors import ConfigError, nearest
 from ahbm_jax.machine.params import Machine, Workload, replace
 
 
@@ -101,13 +101,9 @@ def _unusable(
     if not equals:
         return Problem((), "no `=`", "`key=value`", "write `--set key=value`")
     if key not in known:
-        # A bare `access_latency_ns` means the section's key of that name.
-        bare = {name.rpartition(".")[2]: name for name in known}
-        meant = bare.get(key) or closest(key, known)
         section = [name for name in known if name.startswith(key.partition(".")[0] + ".")]
         allowed = ", ".join(section) or "`section.key` as `ahbm machine show` lists them"
-        hint = nearest(meant, [meant]) if meant else ""
-        return Problem((key,), "an unknown key", allowed + hint, "correct the key")
+        return Problem((key,), "an unknown key", allowed + nearest(key, known), "correct the key")
     if getattr(machine, key.partition(".")[0]) is None:
         allowed = "keys of the sections that the machine has"
         return Problem((key,), "a key of a section left out", allowed, "add it to the file first")

@@ -3,18 +3,19 @@ anything but `ConfigError`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.error import YAMLError, YAMLWarning
 from ruamel.yaml.nodes import Node, ScalarNode, SequenceNode
 
 from ahbm_jax.config.problem import Loc, Problem, from_pydantic, shown
-from ahbm_jax.errors import ConfigError, nearest
+from ahbm_jax.errors import ConfigError
 
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ class Document:
         return self.lines.get(loc, 1)
 
 
-def read(path: Path, schema: str, others: Iterable[str] = ()) -> Document:
+def read(path: Path, schema: str, others: Collection[str] = ()) -> Document:
     """Read a file and check its `schema:` line.
 
     Args:
@@ -64,10 +65,10 @@ def read(path: Path, schema: str, others: Iterable[str] = ()) -> Document:
         _fail(path, 1, got, "a mapping of keys to values", f"begin with `schema: {schema}`")
     given = document.data.pop("schema", None)
     if given != schema:
-        hint = nearest(given, [schema]) if isinstance(given, str) and given not in others else ""
-        change = "give another file" if given in tuple(others) else f"write `schema: {schema}`"
-        document.problems.append(Problem(("schema",), shown(given), schema + hint, change))
-        if given in tuple(others):
+        other = given in others
+        change = "give another file" if other else f"write `schema: {schema}`"
+        document.problems.append(Problem(("schema",), shown(given), schema, change))
+        if other:
             document.check()
     return document
 
@@ -89,11 +90,12 @@ def parse(path: Path) -> Document:
         _fail(path, 1, f"a file that cannot be read ({error})", "a readable file", "correct it")
     try:
         reader = _Reader()
-        data = reader.plain(reader.yaml.compose(text))
+        data = reader.read(text)
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         said = getattr(error, "problem", None) or str(error).splitlines()[0]
-        line = mark.line + 1 if mark is not None else 1
+        position = getattr(error, "position", 0)  # of a character that YAML does not allow
+        line = mark.line + 1 if mark is not None else text.count("\n", 0, position) + 1
         _fail(path, line, f"unreadable YAML ({said})", "YAML `key: value`", "correct this line")
     except RecursionError:
         _fail(path, 1, "values nested too deeply", "at most a few levels", "flatten them")
@@ -104,11 +106,11 @@ def scalar(text: str) -> Any:
     """One value as YAML reads it: `1e6` a number, `true` a switch; other text stays text."""
     reader = _Reader()
     try:
-        node = reader.yaml.compose(text)
+        value = reader.read(text)
     except (YAMLError, RecursionError):
         return text
-    value = reader.scalar(node, ()) if isinstance(node, ScalarNode) else text
-    return text if reader.problems else value
+    plain = isinstance(value, (bool, int, float, str)) and not reader.problems
+    return value if plain else text
 
 
 def validate(document: Document, kind: type[T], cross: Iterable[Problem] = ()) -> T:
@@ -141,6 +143,10 @@ class _Reader:
         self.problems: list[Problem] = []
         self._seen: set[int] = set()
 
+    def read(self, text: str) -> Any:
+        with warnings.catch_warnings(action="ignore", category=YAMLWarning):
+            return self.plain(self.yaml.compose(text))
+
     def plain(self, node: Node | None, loc: Loc = ()) -> Any:
         if node is None:
             return None
@@ -167,17 +173,21 @@ class _Reader:
 
     def _entries(self, node: Node, loc: Loc) -> Iterator[tuple[str, Node]]:
         """The keys of a mapping with their values, each key once; its line is noted."""
+        keys: set[Loc] = set()
         for key, value in node.value:
+            name = key.value if isinstance(key, ScalarNode) else "?"
+            here, line = (*loc, name), key.start_mark.line + 1
+            first = self.lines.setdefault(here, line)
             if not isinstance(key, ScalarNode):
-                self._add(loc, "a mapping or list as a key", "names as keys", "write a plain name")
-                continue
-            here, line = (*loc, key.value), key.start_mark.line + 1
-            if here in self.lines:
-                got = f"the key twice (lines {self.lines[here]} and {line})"
+                self._add(here, "a mapping or list as a key", "names as keys", "write a plain name")
+            elif not name.isprintable():  # half a surrogate pair would stop pydantic
+                self._add(here, "a key that cannot be printed", "names as keys", "correct it")
+            elif here in keys:
+                got = f"the key twice (lines {first} and {line})"
                 self._add(here, got, "each key once", "remove one of them")
-                continue
-            self.lines[here] = line
-            yield key.value, value
+            else:
+                keys.add(here)
+                yield name, value
 
     def _add(self, loc: Loc, got: str, allowed: str, change: str) -> None:
         self.problems.append(Problem(loc, got, allowed, change))

@@ -47,7 +47,9 @@ def shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, (Mapping, list, tuple)):
         return f"a {'mapping' if isinstance(value, Mapping) else 'list'}"
-    text = f"{value:.6g}" if isinstance(value, int) and abs(value) > 10**15 else ascii(value)
+    if isinstance(value, int) and value.bit_length() > 64:  # too long for Python to print, perhaps
+        return "a whole number beyond 64 bits"
+    text = ascii(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -21,7 +21,7 @@ _UNITS = {
     "_cycles": "cycles",
     "_per_pe": "per PE",
     "_bytes": "bytes",
-    "_bytes_per_cycle": "bytes/cycle",
+    "bytes_per_cycle": "bytes/cycle",
     "macs_per_cycle": "MAC/cycle",
     "lanes": "elements/cycle",
     "_subtiles": "sub-tiles",

@@ -15,7 +15,7 @@ from ahbm_jax.machine.params import Machine
 from ahbm_jax.machine.topology import OFFSET, Position, Step
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.handle import Ref, Shape, Tensor, Tile, Tiles
-from ahbm_jax.tl.launch import Launch
+from ahbm_jax.tl.launch import Launch, launch_tensors
 from ahbm_jax.tl.ops import MATH_OPS
 from ahbm_jax.tl.program import Kernel, run_program
 from ahbm_jax.tl.scratch import Scratch
@@ -202,18 +202,6 @@ class Record:
             size_bytes=size,
             sharers=sharers,
         )
-
-
-def launch_tensors(launch: Launch, **data: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """q [M, D], k [D, S], v [S, D] and output [M, D] of a rank (S: its shard's slots)."""
-    rows, slots = launch.group * launch.query_tokens, launch.placement.shard_tokens
-    d, size = launch.head_dim, launch.element_bytes
-    return (
-        Tensor("q", (rows, d), size, None, data.get("q")),
-        Tensor("k", (d, slots), size, 1, data.get("k")),
-        Tensor("v", (slots, d), size, 0, data.get("v")),
-        Tensor("output", (rows, d), size, None),
-    )
 
 
 def cube_position(launch: Launch, cube: int) -> Position:

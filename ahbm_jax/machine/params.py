@@ -224,7 +224,7 @@ def replace(tree: Any, values: dict[str, Any]) -> Any:
 
 
 def _replace_one(tree: Any, key: str, path: list[str], value: Any) -> Any:
-    known = field_names(tree) if dataclasses.is_dataclass(tree) else []
+    known = field_names(tree) if hasattr(tree, "__dataclass_fields__") else []
     if path[0] not in known:
         raise ValueError(f"`{key}` names no field; here one of {', '.join(known)} is allowed")
     inner = value if len(path) == 1 else _replace_one(getattr(tree, path[0]), key, path[1:], value)

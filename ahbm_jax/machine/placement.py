@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ahbm_jax.machine.number import cdiv, clip, floordiv, mod, where
+
 LAYOUTS = ("contiguous", "round_robin", "round_robin_cube_first")
 
 Number = Any
@@ -37,12 +39,12 @@ class Placement:
     @property
     def shard_tokens(self) -> Number:
         """Slots that each rank allocates, ceil(cache / R)."""
-        return -(-self.cache_tokens // self.ranks)
+        return cdiv(self.cache_tokens, self.ranks)
 
     def order(self, cube: Number, pe: Number) -> Number:
         """Position of rank (cube, pe) in the order in which the layout fills ranks."""
-        cube_local = (cube - self.start_cube) % self.cubes
-        pe_local = (pe - self.start_pe) % self.pes
+        cube_local = mod(cube - self.start_cube, self.cubes)
+        pe_local = mod(pe - self.start_pe, self.pes)
         if self.layout == "round_robin_cube_first":
             return pe_local * self.cubes + cube_local
         return cube_local * self.pes + pe_local
@@ -50,16 +52,14 @@ class Placement:
     def frontier(self, tokens: Number) -> Number:
         """Position in fill order of the first rank that holds less than those before it."""
         if self.layout == "contiguous":
-            return tokens // self.shard_tokens
-        return tokens % self.ranks
+            return floordiv(tokens, self.shard_tokens)
+        return mod(tokens, self.ranks)
 
     def length_at(self, order: Number, tokens: Number) -> Number:
         """Tokens, of the first `tokens`, on the rank at `order` in fill order."""
         if self.layout == "contiguous":
-            size = self.shard_tokens
-            rest = tokens - order * size
-            return rest * (rest > 0) * (rest <= size) + size * (rest > size)
-        return tokens // self.ranks + (order < tokens % self.ranks)
+            return clip(tokens - order * self.shard_tokens, 0, self.shard_tokens)
+        return floordiv(tokens, self.ranks) + where(order < mod(tokens, self.ranks), 1, 0)
 
     def length(self, cube: Number, pe: Number, tokens: Number) -> Number:
         """Tokens, of the first `tokens`, that rank (cube, pe) holds, in its slots 0, 1, 2, ..."""
@@ -75,15 +75,15 @@ class Placement:
     def owner(self, token: Number) -> tuple[Number, Number, Number]:
         """(cube, pe, slot) of global position `token`."""
         if self.layout == "contiguous":
-            order, slot = token // self.shard_tokens, token % self.shard_tokens
+            order, slot = floordiv(token, self.shard_tokens), mod(token, self.shard_tokens)
         else:
-            order, slot = token % self.ranks, token // self.ranks
+            order, slot = mod(token, self.ranks), floordiv(token, self.ranks)
         if self.layout == "round_robin_cube_first":
-            cube_local, pe_local = order % self.cubes, order // self.cubes
+            cube_local, pe_local = mod(order, self.cubes), floordiv(order, self.cubes)
         else:
-            cube_local, pe_local = order // self.pes, order % self.pes
+            cube_local, pe_local = floordiv(order, self.pes), mod(order, self.pes)
         return (
-            (cube_local + self.start_cube) % self.cubes,
-            (pe_local + self.start_pe) % self.pes,
+            mod(cube_local + self.start_cube, self.cubes),
+            mod(pe_local + self.start_pe, self.pes),
             slot,
         )

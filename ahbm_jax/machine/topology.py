@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ahbm_jax.machine.number import clip, floordiv, mod, where
+
 Number = Any
 Predicate = Callable[["Position"], Number]
 
@@ -47,8 +49,7 @@ class Position:
 
     def width(self, row: Number) -> Number:
         """Positions of `row` in use."""
-        rest = self.count - row * self.cols
-        return rest * (rest > 0) * (rest <= self.cols) + self.cols * (rest > self.cols)
+        return clip(self.count - row * self.cols, 0, self.cols)
 
     def shifted(self, direction: str, hops: int) -> Position:
         """The position `hops` away against `direction`: who sends to this one."""
@@ -98,7 +99,11 @@ def _line_tree(low: int, high: int, towards_high: bool) -> tuple[list[tuple[int,
 
 def tree_root_column(width: Number, columns: int) -> Number:
     """Column of the root of a folded row of `width` of at most `columns` positions."""
-    return sum((width == n) * _line_tree(0, n, False)[1] for n in range(1, columns + 1))
+    roots = [_line_tree(0, n, towards_high=False)[1] for n in range(1, columns + 1)]
+    column = roots[0]
+    for n, root in enumerate(roots, start=1):
+        column = where(width == n, root, column)
+    return column
 
 
 def _column_is(columns: list[tuple[int, int]]) -> Predicate:
@@ -122,11 +127,11 @@ def tree(rows: int, cols: int) -> tuple[Step, ...]:
     steps = []
     stride = 1
     while stride < rows:
-        steps.append(Step("N", stride, lambda at, s=stride: at.row % (2 * s) == s))
+        steps.append(Step("N", stride, lambda at, s=stride: mod(at.row, 2 * s) == s))
         stride *= 2
     moves: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for width in range(2, cols + 1):
-        for depth, source, target in _line_tree(0, width, False)[0]:
+        for depth, source, target in _line_tree(0, width, towards_high=False)[0]:
             moves.setdefault((depth, target - source), []).append((width, source))
     for (_, distance), columns in sorted(moves.items()):
         direction = "E" if distance > 0 else "W"
@@ -137,18 +142,18 @@ def tree(rows: int, cols: int) -> tuple[Step, ...]:
 def centre_mesh(rows: int, cols: int) -> tuple[Step, ...]:
     """Chains along each row to the centre column, then along it to the centre row (ADR-0060 4.2)."""
     steps = [
-        Step("E", 1, lambda at, s=s: (at.col == s) & (s < at.cols // 2)) for s in range(cols // 2)
+        Step("E", 1, lambda at, s=s: (at.col == s) & (s < floordiv(at.cols, 2))) for s in range(cols // 2)
     ]
     steps += [
-        Step("W", 1, lambda at, s=s: (at.col == s) & (s > at.cols // 2))
+        Step("W", 1, lambda at, s=s: (at.col == s) & (s > floordiv(at.cols, 2)))
         for s in range(cols - 1, 1, -1)
     ]
     steps += [
-        Step("S", 1, lambda at, s=s: (at.col == at.cols // 2) & (at.row == s) & (s < at.rows // 2))
+        Step("S", 1, lambda at, s=s: (at.col == floordiv(at.cols, 2)) & (at.row == s) & (s < floordiv(at.rows, 2)))
         for s in range(rows // 2)
     ]
     steps += [
-        Step("N", 1, lambda at, s=s: (at.col == at.cols // 2) & (at.row == s) & (s > at.rows // 2))
+        Step("N", 1, lambda at, s=s: (at.col == floordiv(at.cols, 2)) & (at.row == s) & (s > floordiv(at.rows, 2)))
         for s in range(rows - 1, 1, -1)
     ]
     return tuple(steps)
@@ -205,7 +210,7 @@ PE_COLLECTIVES = {
 }
 CUBE_COLLECTIVES = {
     "mesh": Collective(
-        centre_mesh, lambda at, cols: (at.row == at.rows // 2) & (at.col == at.cols // 2)
+        centre_mesh, lambda at, cols: (at.row == floordiv(at.rows, 2)) & (at.col == floordiv(at.cols, 2))
     ),
     "ring": Collective(ring, lambda at, cols: (at.row == 0) & (at.col == at.width(0) - 1)),
 }

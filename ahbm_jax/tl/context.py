@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ahbm_jax.errors import AhbmError
+from ahbm_jax.machine.number import maximum
 from ahbm_jax.machine.topology import CUBE_COLLECTIVES, PE_COLLECTIVES, Collective, Position, Step
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.handle import Handle, Number, Ref, Shape, Tensor, Tile, Tiles
@@ -222,12 +223,12 @@ class Context:
         size = launch.tile_tokens if extent is None else extent
         if tensor.token_axis is None:
             raise self._error("tiles", f"`{tensor.name}` has no token axis to cut")
-        visible = launch.context_tokens - (launch.query_tokens - 1)
+        visible = maximum(launch.context_tokens - (launch.query_tokens - 1), 0)
         length = self._interpreter.length(launch.context_tokens)
         single = launch.query_tokens == 1
         return Tiles(
             length=length,
-            visible=length if single else self._interpreter.length(visible * (visible > 0)),
+            visible=length if single else self._interpreter.length(visible),
             extent=size,
             irregular=2 if single else 4,
         )

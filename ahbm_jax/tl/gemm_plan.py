@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ahbm_jax.machine.number import cdiv
 from ahbm_jax.machine.params import Gemm
 
 Number = Any
@@ -26,7 +27,8 @@ class GemmPlan:
 
 def gemm_plan(gemm: Gemm, m: Number, k: Number, n: Number) -> GemmPlan:
     """Plan of a GEMM; an edge sub-tile costs a whole one."""
-    m_tiles, k_tiles, n_tiles = -(-m // gemm.tile_m), -(-k // gemm.tile_k), -(-n // gemm.tile_n)
+    m_tiles, k_tiles = cdiv(m, gemm.tile_m), cdiv(k, gemm.tile_k)
+    n_tiles = cdiv(n, gemm.tile_n)
     fetches = 1 if gemm.operand_reuse else m_tiles
     return GemmPlan(
         subtiles=m_tiles * k_tiles * n_tiles,

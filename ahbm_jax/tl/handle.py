@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ahbm_jax.machine.number import cdiv, clip, floordiv, maximum
+
 if TYPE_CHECKING:
     from ahbm_jax.tl.context import Context
 
@@ -116,24 +118,21 @@ class Tiles:
     @property
     def count(self) -> Number:
         """Tiles that hold a token, ceil(length / extent)."""
-        return -(-self.length // self.extent)
+        return cdiv(self.length, self.extent)
 
     @property
     def uniform(self) -> Number:
         """Leading iterations whose tile and next tile are both full and unmasked."""
-        full = self.visible // self.extent - 1
-        return full * (full > 0)
+        return maximum(floordiv(self.visible, self.extent) - 1, 0)
 
     def at(self, index: Number) -> Tile:
         """Tile number `index`."""
         start = index * self.extent
-        rest = self.length - start
-        size = rest * (rest > 0) * (rest < self.extent) + self.extent * (rest >= self.extent)
         return Tile(
             index=index,
             start=start,
-            size=size,
-            exists=rest > 0,
+            size=clip(self.length - start, 0, self.extent),
+            exists=start < self.length,
             masked=start + self.extent > self.visible,
             extent=self.extent,
             tiles=self,

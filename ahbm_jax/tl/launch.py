@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ahbm_jax.machine.placement import Placement
+from ahbm_jax.tl.handle import Tensor
 
 Number = Any
 
@@ -32,3 +33,15 @@ class Launch:
     level1: str = "mesh"
     packed: bool = False
     users: int = 1
+
+
+def launch_tensors(launch: Launch, **data: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """q [M, D], k [D, S], v [S, D] and output [M, D] of a rank (S: its shard's slots)."""
+    rows, slots = launch.group * launch.query_tokens, launch.placement.shard_tokens
+    d, size = launch.head_dim, launch.element_bytes
+    return (
+        Tensor("q", (rows, d), size, None, data.get("q")),
+        Tensor("k", (d, slots), size, 1, data.get("k")),
+        Tensor("v", (slots, d), size, 0, data.get("v")),
+        Tensor("output", (rows, d), size, None),
+    )

@@ -1,0 +1,281 @@
+"""From numbers to latencies: the timing interpreter compiled once per kernel, batched and derived.
+
+A *point* is a flat tuple of floats (costs, the machine's other numbers, sizes of the request). The
+evaluation works on arrays with the batch axis last, whatever `jax.vmap` is asked for outside, and
+has its own derivative rule.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+
+from ahbm_jax.interpret.lanes import ROOTS
+from ahbm_jax.interpret.timing import COUNTS, Timing
+from ahbm_jax.machine.placement import Placement
+from ahbm_jax.tl.launch import Launch
+from ahbm_jax.tl.program import Kernel, run_program
+
+Array = jax.Array
+CHUNK = 512  # points at once: the clocks of a chunk stay in cache
+DERIVATIVE_CHUNK = 64
+
+SIZES = (
+    "context_tokens",
+    "cache_tokens",
+    "group",
+    "head_dim",
+    "tile_tokens",
+    "cube_rows",
+    "cube_cols",
+    "pes",
+    "start_cube",
+    "start_pe",
+)
+RESULTS = ("ok", "bad_size", "no_rectangle", "over_cache", "query_over_tile", "scratch_overflow")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Static:
+    """What a compiled evaluation is specialised to, beside the kernel."""
+
+    machine: Any  # tree structure of the machine, which holds its static fields
+    cost_names: tuple[str, ...]
+    element_bytes: int
+    query_tokens: int
+    layout: str
+    level1: str
+    level2: str
+    packed: bool
+    users: int
+
+
+NUMBERS = ("math.lanes", "gemm.stream_depth", "scratch.capacity")
+
+
+def leaf_names(static: Static) -> tuple[str, ...]:
+    """Names of a point's floats, in order."""
+    return (*static.cost_names, *NUMBERS, *SIZES)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A finished timing of a chunk of points: latencies and what else was counted, [..., batch]."""
+
+    timing: Timing
+    point: dict[str, Array]
+
+    def ranks(self, x: Array) -> Array:
+        """A value of every rank in use, `-inf` on the others."""
+        return jnp.where(self.timing.lanes.used, x, -jnp.inf)
+
+    def latency_ns(self) -> Array:
+        """Time until every rank is done."""
+        return jnp.max(self.ranks(self.timing.result()), axis=(0, 1))
+
+    def scratch_peak_bytes(self) -> Array:
+        """Most scratch that a rank needs."""
+        timing = self.timing
+        peak = jnp.max(self.ranks(timing.scratch.peak), axis=(0, 1))
+        if timing.streamed_bytes is None:
+            return peak
+        gemm, queue = timing.machine.gemm, timing.machine.scheduler.queue_depth_composites
+        subtile = gemm.tile_k * gemm.tile_n * timing.streamed_bytes
+        return peak + (queue * self.point["gemm.stream_depth"] * subtile)[0, 0]
+
+    def result_code(self) -> Array:
+        """Index into `RESULTS`, the first that applies."""
+        point, grid = self.point, self.timing.machine.grid
+        rows, cols, pes = point["cube_rows"], point["cube_cols"], point["pes"]
+        tile, context = point["tile_tokens"], point["context_tokens"]
+        query = self.timing.launch.query_tokens
+        sizes_bad = (tile < 1) | (context < 0) | (pes < 1) | (pes > grid.pes)
+        checks = [
+            sizes_bad,
+            (rows < 1) | (cols < 1) | (rows > grid.cube_rows) | (cols > grid.cube_cols),
+            context > point["cache_tokens"],
+            (query - 1.0 > tile) & (query > 1),
+            self.scratch_peak_bytes() > point["scratch.capacity"],
+        ]
+        code = jnp.zeros_like(context)
+        for number, failed in reversed(list(enumerate(checks, start=1))):
+            code = jnp.where(failed, float(number), code)
+        return code[0, 0]
+
+    def counts(self) -> dict[str, Array]:
+        """Counters summed over the group's ranks, and the busiest rank's engine times."""
+        used = self.timing.lanes.used
+        total = {
+            name: jnp.sum(jnp.where(used, x, 0.0), axis=(0, 1))
+            for name, x in self.timing.counts.items()
+        }
+        most = {
+            f"most_{name}": jnp.max(self.ranks(x), axis=(0, 1))
+            for name, x in self.timing.counts.items()
+        }
+        return total | most
+
+
+def evaluate(
+    kernel: Kernel, static: Static, point: dict[str, Array], *, counting: bool
+) -> Evaluation:
+    """Time `kernel` at points given as [1, 1, batch] arrays."""
+    machine = jax.tree.unflatten(static.machine, [0.0] * static.machine.num_leaves)
+    sizes = {name: point[name] for name in SIZES}
+    placement = Placement(
+        layout=static.layout,
+        cubes=sizes["cube_rows"] * sizes["cube_cols"],
+        pes=sizes["pes"],
+        cache_tokens=sizes["cache_tokens"],
+        start_cube=sizes["start_cube"],
+        start_pe=sizes["start_pe"],
+    )
+    launch = Launch(
+        context_tokens=sizes["context_tokens"],
+        query_tokens=static.query_tokens,
+        group=sizes["group"],
+        head_dim=sizes["head_dim"],
+        element_bytes=static.element_bytes,
+        softmax_scale=1.0,  # times do not depend on it
+        tile_tokens=sizes["tile_tokens"],
+        cube_rows=sizes["cube_rows"],
+        cube_cols=sizes["cube_cols"],
+        placement=placement,
+        level1=static.level1,
+        level2=static.level2,
+        packed=static.packed,
+        users=static.users,
+    )
+    costs = {name: point[name] for name in static.cost_names}
+    numbers = {name: point[name] for name in NUMBERS}
+    timing = Timing(machine, costs, numbers, launch, counting=counting)
+    run_program(timing, kernel)
+    timing.position("pe")
+    assert timing.space != ROOTS
+    return Evaluation(timing, point)
+
+
+def _chunked(f: Callable[[tuple[Array, ...]], Any], leaves: tuple[Array, ...], chunk: int) -> Any:
+    """`f` on leaves [1, 1, n], chunk by chunk; `f` returns arrays with the batch last."""
+    size = max(leaf.shape[0] for leaf in leaves)
+    place = [leaf.reshape(1, 1, -1) for leaf in leaves]
+    if size <= chunk:
+        return f(tuple(place))
+    count = -(-size // chunk)
+    wide = [leaf.shape[0] > 1 for leaf in leaves]
+    padded = [
+        jnp.pad(leaf, (0, count * chunk - size), mode="edge").reshape(count, 1, 1, chunk)
+        for leaf, w in zip(leaves, wide, strict=True)
+        if w
+    ]
+
+    def one(parts: list[Array]) -> Any:
+        parts = list(parts)
+        return f(tuple(parts.pop(0) if w else p for p, w in zip(place, wide, strict=True)))
+
+    out = jax.lax.map(one, padded)
+    return jax.tree.map(lambda x: jnp.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], -1)[..., :size], out)
+
+
+def _batch_last(f: Callable[[tuple[Array, ...]], Any], chunk: int) -> Callable[..., Any]:
+    """A function of leaves [n] (or [1], shared) that keeps the batch last under any `vmap`.
+
+    Its results have the batch as their last axis.
+    """
+
+    @custom_vmap
+    def batched(*leaves: Array) -> Any:
+        return _chunked(f, leaves, chunk)
+
+    @batched.def_vmap
+    def rule(axis_size: int, in_batched: list[bool], *leaves: Array) -> tuple[Any, Any]:
+        inner = max(leaf.shape[-1] for leaf in leaves)
+        flat = []
+        for leaf, mapped in zip(leaves, in_batched, strict=True):
+            if not mapped and leaf.shape[-1] == 1:
+                flat.append(leaf)
+            else:
+                full = leaf if mapped else leaf[None]
+                flat.append(jnp.broadcast_to(full, (axis_size, inner)).reshape(-1))
+        out = jax.tree.map(
+            lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], axis_size, inner), -2, 0),
+            _spread(batched(*flat), axis_size * inner),
+        )
+        return out, jax.tree.map(lambda _: True, out)
+
+    return batched
+
+
+def _spread(tree: Any, size: int) -> Any:
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (*x.shape[:-1], size)), tree)
+
+
+def _spread_like(x: Array, leaves: tuple[Array, ...]) -> Array:
+    return jnp.broadcast_to(x, (*x.shape[:-1], max(leaf.shape[-1] for leaf in leaves)))
+
+
+@functools.lru_cache(maxsize=256)
+def latency_function(kernel: Kernel, static: Static) -> Callable[..., Array]:
+    """Latency of leaves [n] each (or [1], shared) as [n]; infinite where infeasible.
+
+    Works under jit, vmap and (forward or reverse) differentiation. The derivative is that of the
+    critical path; where several paths are critical it is an average of theirs.
+    """
+    names = leaf_names(static)
+
+    def value(leaves: tuple[Array, ...]) -> Array:
+        point = dict(zip(names, leaves, strict=True))
+        evaluation = evaluate(kernel, static, point, counting=False)
+        latency = jnp.where(evaluation.result_code() > 0, jnp.inf, evaluation.latency_ns())
+        return _spread_like(latency, leaves)
+
+    def partials(leaves: tuple[Array, ...]) -> Array:
+        basis = jnp.eye(len(leaves), dtype=leaves[0].dtype)
+
+        def along(direction: Array) -> Array:
+            tangents = tuple(
+                jnp.broadcast_to(d, leaf.shape)
+                for d, leaf in zip(direction, leaves, strict=True)
+            )
+            return jax.jvp(lambda *xs: value(xs), leaves, tangents)[1]
+
+        return jax.vmap(along)(basis)
+
+    forward = _batch_last(value, CHUNK)
+    derivative = _batch_last(partials, DERIVATIVE_CHUNK)
+
+    @jax.custom_jvp
+    def latency(*leaves: Array) -> Array:
+        return forward(*leaves)
+
+    @latency.defjvp
+    def rule(leaves: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+        rows = derivative(*leaves)
+        return latency(*leaves), sum(row * t for row, t in zip(rows, tangents, strict=True))
+
+    return jax.jit(latency)
+
+
+@functools.lru_cache(maxsize=256)
+def report_function(kernel: Kernel, static: Static) -> Callable[..., dict[str, Array]]:
+    """Everything that a result holds, of leaves [n] each (or [1], shared), as arrays [n]."""
+    names = leaf_names(static)
+
+    def report(leaves: tuple[Array, ...]) -> dict[str, Array]:
+        point = dict(zip(names, leaves, strict=True))
+        evaluation = evaluate(kernel, static, point, counting=True)
+        out = evaluation.counts() | {
+            "latency_ns": evaluation.latency_ns(),
+            "scratch_peak_bytes": evaluation.scratch_peak_bytes(),
+            "result_code": evaluation.result_code(),
+        }
+        assert set(COUNTS) <= set(out)
+        return {name: _spread_like(x, leaves) for name, x in out.items()}
+
+    return jax.jit(_batch_last(report, CHUNK))

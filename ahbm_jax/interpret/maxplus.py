@@ -1,0 +1,133 @@
+"""Iterating a max-plus linear map n times in O(log n), or in a few steps where it is regular.
+
+A state is a tuple of clocks, arrays of one shape with the batch last. One iteration is
+x -> A x (max-plus), plus constants: clocks from outside the loop, which the step receives shifted
+by `offset` so that they form one more coordinate and the map stays linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+Clocks = tuple[jax.Array, ...]
+Step = Callable[[Clocks, Any, Any], tuple[Clocks, Any]]
+
+PERIODS = (1, 2, 3)  # increments that repeat after this many iterations are recognised
+BLOCK = 2 * max(PERIODS)  # iterations between two looks for a period
+BLOCKS = 8  # looks before powers take over
+
+
+def iterate(step: Step, x: Clocks, aux: Any, n: jax.Array) -> tuple[Clocks, Any]:
+    """State after `n` iterations of `step(x, aux, offset) -> (x, aux)`, exactly.
+
+    Plain steps are taken until, for a period p, the state has grown by the same amount eta in
+    every coordinate in each of the last two periods. Then it does so for ever: a map that is
+    homogeneous sends x + eta to A x + eta, and no constant can be on a maximum that grew. So the
+    rest is (n - k) / p periods of eta. Points with no such period within `BLOCKS` looks go
+    through binary powers of the augmented matrix.
+
+    Args:
+      step: one iteration. `aux` are numbers that the first iteration sets and others repeat.
+      x: clocks, all of one shape [..., batch]; `-inf` means "no constraint".
+      n: iterations, a float array of that shape; may differ from point to point.
+    """
+    n = jnp.broadcast_to(n, x[0].shape)
+
+    def block(carry: tuple) -> tuple:
+        x, aux, left, looks = carry
+
+        def one(carry: tuple, i: jax.Array) -> tuple:
+            x, aux = carry
+            active = i < left
+            moved, aux_moved = step(x, aux, 0.0)
+            x = _select(active, moved, x)
+            aux = _select(active, aux_moved, aux)
+            return (x, aux), x
+
+        (end, aux), history = jax.lax.scan(one, (x, aux), jnp.arange(BLOCK, dtype=n.dtype))
+        states = [x, *(tuple(h[i] for h in history) for i in range(BLOCK))]
+        left = jnp.maximum(left - BLOCK, 0.0)
+        found = jnp.zeros(left.shape, bool)
+        for period in PERIODS:
+            regular = _is_regular(states, period) & (left > 0) & ~found
+            end = _select(regular, _extrapolate(states, period, left), end)
+            found = found | regular
+        return end, aux, jnp.where(found, 0.0, left), looks + 1
+
+    def unfinished(carry: tuple) -> jax.Array:
+        _, _, left, looks = carry
+        return jnp.any(left > 0) & (looks < BLOCKS)
+
+    x, aux, left, _ = jax.lax.while_loop(unfinished, block, (x, aux, n, 0))
+    x = jax.lax.cond(
+        jnp.any(left > 0), lambda: _powers(step, x, aux, left), lambda: x
+    )
+    return x, aux
+
+
+def _select(where: jax.Array, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(where, a, b), new, old)
+
+
+def _is_regular(states: list[Clocks], period: int) -> jax.Array:
+    """Whether all clocks grew by one amount over each of the last two periods."""
+    last, middle, first = states[-1], states[-1 - period], states[-1 - 2 * period]
+    recent = jnp.stack([a - b for a, b in zip(last, middle, strict=True)])
+    before = jnp.stack([b - c for b, c in zip(middle, first, strict=True)])
+    size = jnp.max(jnp.abs(jnp.where(jnp.isfinite(jnp.stack(last)), jnp.stack(last), 0.0)), axis=0)
+    tolerance = 8 * jnp.finfo(recent.dtype).eps * size
+    eta = jnp.max(jnp.where(jnp.isnan(recent), -jnp.inf, recent), axis=0)
+    same = (jnp.abs(recent - eta) <= tolerance) & (jnp.abs(before - eta) <= tolerance)
+    absent = jnp.stack([jnp.isneginf(a) for a in last])  # -inf constrains nothing, then or later
+    return jnp.all(same | absent, axis=0)
+
+
+def _extrapolate(states: list[Clocks], period: int, left: jax.Array) -> Clocks:
+    """State after `left` more iterations of a map whose states repeat with `period`."""
+    whole = jnp.ceil(left / period)
+    back = whole * period - left  # the state this many iterations ago, plus whole periods
+    out = []
+    for i in range(len(states[-1])):
+        now, then = states[-1][i], states[-1 - period][i]
+        growth = jnp.where(jnp.isneginf(now), 0.0, now - jnp.where(jnp.isneginf(now), 0.0, then))
+        origin = now
+        for b in range(1, period):
+            origin = jnp.where(back == b, states[-1 - b][i], origin)
+        out.append(origin + whole * growth)
+    return tuple(out)
+
+
+def _powers(step: Step, x: Clocks, aux: Any, n: jax.Array) -> Clocks:
+    """State after `n` iterations by binary powers of the augmented max-plus matrix."""
+    size = len(x) + 1  # the last coordinate is the constant
+    units = jnp.where(jnp.eye(size, dtype=x[0].dtype) > 0, 0.0, -jnp.inf)
+
+    def column(unit: jax.Array) -> jax.Array:
+        unit = unit.reshape(size, *(1,) * x[0].ndim)
+        vector = tuple(jnp.broadcast_to(unit[i], x[0].shape) for i in range(size - 1))
+        image, _ = step(vector, aux, unit[-1])
+        return jnp.stack([*image, jnp.broadcast_to(unit[-1], x[0].shape)])
+
+    matrix = jnp.moveaxis(jax.vmap(column)(units), 0, 1)  # [to, from, ..., batch]
+    vector = jnp.stack([*x, jnp.zeros_like(x[0])])
+
+    def bit(carry: tuple) -> tuple:
+        matrix, vector, left = carry
+        moved = jnp.max(matrix + vector[None], axis=1)
+        odd = left % 2 == 1
+        return product(matrix, matrix), jnp.where(odd, moved, vector), jnp.floor(left / 2)
+
+    _, vector, _ = jax.lax.while_loop(
+        lambda carry: jnp.any(carry[2] > 0), bit, (matrix, vector, n)
+    )
+    return tuple(vector[:-1])
+
+
+def product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Max-plus matrix product of [I, J, ...] and [J, K, ...], batch axes last."""
+    rows = [jnp.max(a[i][:, None] + b, axis=0) for i in range(a.shape[0])]
+    return jnp.stack(rows)
