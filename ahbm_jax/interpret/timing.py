@@ -31,6 +31,7 @@ from ahbm_jax.tl.scratch import Scratch
 Array = jax.Array
 MESHES, DIRECTIONS = ("pe", "cube"), ("N", "S", "E", "W")
 SCOPE_DEPTHS, ARENAS = 2, 2  # nested scopes, and arenas of each, that the state has room for
+PENDING = ("exists", "span", "work")  # of a P V that waits for GEMM: its sizes, as times
 COUNTS = (
     "composites",
     "dma_reads",
@@ -117,7 +118,7 @@ class Timing:
         self.offset: Any = None  # shift of clocks from outside the loop being turned into a matrix
         self.scratch = Scratch(self.zero, jnp.maximum)
         self.clocks: dict[str, Array] = self._initial_clocks()
-        self.pending = {"exists": self.zero, "span": self.zero, "work": self.zero}
+        self.pending = dict.fromkeys(PENDING, self.zero)
         self.pending_in = PendingScopes(0, ())
         self.streamed_bytes: int | None = None  # element size of what composites stream
         self.counts = dict.fromkeys(COUNTS, self.zero)
@@ -520,7 +521,7 @@ class _Loop:
         start = self.start
         all_clocks = _clocks(start)
         moving = [x for x, moves in zip(all_clocks, flags, strict=True) if moves]
-        aux = (start["pending"]["exists"], start["pending"]["span"], start["pending"]["work"])
+        aux = tuple(start["pending"][name] for name in PENDING)
         shape = jnp.broadcast_shapes(
             n.shape, *(x.shape for x in moving), *(x.shape for x in timing._inputs())
         )
@@ -533,12 +534,12 @@ class _Loop:
                 for c, moves in zip(all_clocks, flags, strict=True)
             ]
             state = _with_clocks(start, clocks)
-            state["pending"] = dict(zip(("exists", "span", "work"), aux, strict=True))
+            state["pending"] = dict(zip(PENDING, aux, strict=True))
             after, _ = self.turn(tile, state)
             timing.offset = None
             out = [x for x, moves in zip(_clocks(after), flags, strict=True) if moves]
             spread = lambda xs: tuple(jnp.broadcast_to(x, shape) for x in xs)  # noqa: E731
-            return spread(out), spread(after["pending"].values())
+            return spread(out), spread(after["pending"][name] for name in PENDING)
 
         x, aux = iterate(
             step,
@@ -549,7 +550,7 @@ class _Loop:
         moved = iter(x)
         clocks = [next(moved) if f else c for c, f in zip(all_clocks, flags, strict=True)]
         state = _with_clocks(self.counted(tile, n), clocks)
-        state["pending"] = dict(zip(("exists", "span", "work"), aux, strict=True))
+        state["pending"] = dict(zip(PENDING, aux, strict=True))
         return state
 
     def counted(self, tile: Tile, n: Array) -> dict[str, Any]:
@@ -595,12 +596,13 @@ class _Loop:
 
 def _clocks(state: dict[str, Any]) -> list[Array]:
     """The clocks of a loop's state, in a fixed order."""
-    return [*state["clocks"].values(), *state["scopes"], *state["carry"]]
+    names = sorted(state["clocks"])  # mapping over a pytree reorders dictionaries
+    return [*(state["clocks"][name] for name in names), *state["scopes"], *state["carry"]]
 
 
 def _with_clocks(state: dict[str, Any], clocks: list[Array]) -> dict[str, Any]:
     """The state with its clocks replaced, in that order."""
-    names, scopes = list(state["clocks"]), len(state["scopes"])
+    names, scopes = sorted(state["clocks"]), len(state["scopes"])
     end = len(names) + scopes
     return dict(state) | {
         "clocks": dict(zip(names, clocks[: len(names)], strict=True)),

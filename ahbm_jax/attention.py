@@ -1,0 +1,331 @@
+"""Real attention outputs of a kernel: the values interpreter over a grid of ranks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+from ahbm_jax.errors import UsageError, nearest
+from ahbm_jax.interpret.values import Operands, Values
+from ahbm_jax.kernel_names import Kernel, resolve_kernel
+from ahbm_jax.machine.number import cdiv
+from ahbm_jax.machine.params import STORAGE_BYTES
+from ahbm_jax.machine.placement import LAYOUTS, Placement
+from ahbm_jax.machine.topology import (
+    CUBE_COLLECTIVES,
+    PE_COLLECTIVES,
+    Position,
+    rectangle,
+)
+from ahbm_jax.tl.launch import Launch
+from ahbm_jax.tl.program import run_program
+
+Array = jax.Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How an attention is spread over ranks: what its compiled function is specialised to."""
+
+    cubes: int
+    pes: int
+    group_shape: tuple[int, int]
+    tile: int
+    layout: str
+    level2: str
+    level1: str
+    packed: bool
+    start_cube: int
+    start_pe: int
+    exact_p: bool
+    mesh: Mesh | None
+
+    @property
+    def pe_mesh(self) -> tuple[int, int]:
+        """Rows and columns that P PEs fill: two rows from five PEs on."""
+        cols = self.pes if self.pes <= 4 else max(4, cdiv(self.pes, 2))
+        return cdiv(self.pes, cols), cols
+
+    def root(self) -> tuple[int, int]:
+        """(cube, pe) where the result lands."""
+        (pe_rows, pe_cols), (rows, cols) = self.pe_mesh, self.group_shape
+        on_pes = PE_COLLECTIVES[self.level2].root
+        on_cubes = CUBE_COLLECTIVES[self.level1].root
+        pe = _root_index(on_pes, pe_rows, pe_cols, self.pes)
+        return _root_index(on_cubes, rows, cols, self.cubes), pe
+
+
+def _root_index(root: Callable[[Position, int], Any], rows: int, cols: int, count: int) -> int:
+    for index in range(count):
+        at = Position(row=index // cols, col=index % cols, rows=rows, cols=cols, count=count)
+        if root(at, cols):
+            return index
+    raise AssertionError("a reduce has a root")
+
+
+def attention(
+    kernel: str | Kernel,
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    variant: str = "opt3",
+    grid: tuple[int, int] = (1, 1),
+    tile: int = 256,
+    kv_len: int | Array | None = None,
+    layout: str = "contiguous",
+    softmax_scale: float | Array | None = None,
+    exact_p: bool = False,
+    mesh: Mesh | None = None,
+    level2: str = "tree",
+    level1: str = "mesh",
+    packed: bool = False,
+    group_shape: tuple[int, int] | None = None,
+    start_cube: int = 0,
+    start_pe: int = 0,
+) -> tuple[Array, Array | None]:
+    """Attention by `kernel` on a grid of C x P ranks, with the arithmetic of the machine.
+
+    Scores, running maximum, sum and output are float32; P is rounded to the storage type for P V.
+    Query row t of T attends to positions up to kv_len - T + t (bottom-right causal; one row
+    attends to all). Differentiable, and usable under `jax.jit` and `jax.vmap`.
+
+    Args:
+      kernel: name of a shipped kernel, `FILE.py:NAME`, or a function of `tl`.
+      q: [H, T, D], bfloat16, float16 or float32. Head h reads KV head h // (H / K).
+      k: [K, S, D] of the same type, after RoPE.
+      v: [K, S, D] of the same type.
+      variant: variant of a shipped kernel.
+      grid: (C, P), CUBEs and PEs per CUBE.
+      tile: tokens per tile.
+      kv_len: tokens in the cache, at most S (default S); may be traced. Rows of k and v at or past
+        it may hold anything.
+      layout: `contiguous`, `round_robin` or `round_robin_cube_first`.
+      softmax_scale: default 1 / sqrt(D).
+      exact_p: keep P in float32.
+      mesh: device mesh with axes `cube` and `pe` of sizes C and P: run under `jax.shard_map`.
+      level2: reduce over PEs, `tree` or `ring`.
+      level1: reduce over CUBEs, `mesh` or `ring`.
+      packed: send (m, l, O) as one message.
+      group_shape: rows and columns of the CUBEs; default the squarest rectangle of C.
+      start_cube: rotation of the placement over CUBEs.
+      start_pe: rotation of the placement over PEs.
+
+    Returns:
+      (o, lse): o [H, T, D] in the type of q; lse [H, T] float32, natural logarithm of the sum of
+      exponentials. A row with nothing to attend to gives 0 and -inf. lse is None if the kernel
+      returns no (m, l).
+
+    Raises:
+      UsageError: an argument is out of range; the message names it.
+    """
+    function = resolve_kernel(kernel, variant)
+    _check_shapes(q, k, v, kv_len)
+    spread = _checked_spread(
+        grid=grid,
+        tile=tile,
+        layout=layout,
+        level2=level2,
+        level1=level1,
+        packed=packed,
+        group_shape=group_shape,
+        start_cube=start_cube,
+        start_pe=start_pe,
+        exact_p=exact_p,
+        mesh=mesh,
+        query_tokens=q.shape[1],
+    )
+    scale = q.shape[2] ** -0.5 if softmax_scale is None else softmax_scale
+    length = k.shape[1] if kv_len is None else kv_len
+    if k.shape[1] == 0:
+        k, v = (jnp.zeros((x.shape[0], 1, x.shape[2]), x.dtype) for x in (k, v))
+    run = _compiled(function, spread)
+    return run(q, k, v, jnp.asarray(length, jnp.int32), jnp.asarray(scale, jnp.float32))
+
+
+def _check_shapes(q: Array, k: Array, v: Array, kv_len: Any) -> None:
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.ndim != 3:
+            raise UsageError(f"`{name}` has shape {x.shape}; [heads, tokens, head dim] is needed")
+        if str(x.dtype) not in STORAGE_BYTES:
+            allowed = ", ".join(STORAGE_BYTES)
+            raise UsageError(f"`{name}` is {x.dtype}; allowed: {allowed}. Cast it first")
+        if x.dtype != q.dtype:
+            raise UsageError(f"`{name}` is {x.dtype} and `q` is {q.dtype}; they must be the same")
+    if k.shape != v.shape:
+        raise UsageError(f"`k` has shape {k.shape} and `v` {v.shape}; they must be the same")
+    if q.shape[2] != k.shape[2]:
+        raise UsageError(f"head dim of `q` is {q.shape[2]} and of `k` {k.shape[2]}; make them equal")
+    if k.shape[0] == 0 or q.shape[0] == 0 or q.shape[0] % k.shape[0]:
+        raise UsageError(
+            f"{q.shape[0]} query heads on {k.shape[0]} KV heads: the query heads of `q` must be a "
+            f"multiple of the KV heads of `k`; {_multiples(q.shape[0], k.shape[0])}"
+        )
+    if q.shape[1] == 0:
+        raise UsageError("`q` has 0 query rows; at least 1 is needed")
+    if not isinstance(kv_len, jax.core.Tracer) and kv_len is not None:
+        if not 0 <= int(kv_len) <= k.shape[1]:
+            raise UsageError(f"`kv_len` is {kv_len}; 0 to {k.shape[1]} (the rows of `k`) is allowed")
+
+
+def _multiples(heads: int, kv_heads: int) -> str:
+    if kv_heads == 0:
+        return "give at least one KV head"
+    lower = heads // kv_heads * kv_heads
+    return f"use {lower or kv_heads} or {lower + kv_heads} query heads"
+
+
+def _checked_spread(*, grid: Any, query_tokens: int, group_shape: Any, **choices: Any) -> Spread:
+    cubes, pes = _grid(grid)
+    for name, known in (
+        ("layout", LAYOUTS),
+        ("level2", tuple(PE_COLLECTIVES)),
+        ("level1", tuple(CUBE_COLLECTIVES)),
+    ):
+        if choices[name] not in known:
+            hint = nearest(str(choices[name]), known)
+            allowed = ", ".join(known)
+            raise UsageError(f"`{name}` is {choices[name]!r}{hint}; allowed: {allowed}")
+    tile = choices["tile"]
+    if not isinstance(tile, (int, np.integer)) or tile < 1:
+        raise UsageError(f"`tile` is {tile!r}; an integer of at least 1 token is allowed")
+    if query_tokens - 1 > tile:
+        raise UsageError(
+            f"`q` has {query_tokens} query rows and `tile` is {tile}; at most tile + 1 rows are "
+            "allowed: raise `tile`"
+        )
+    mesh = choices["mesh"]
+    if mesh is not None and dict(mesh.shape) != {"cube": cubes, "pe": pes}:
+        raise UsageError(
+            f"`mesh` has axes {dict(mesh.shape)}; {{'cube': {cubes}, 'pe': {pes}}} is needed for "
+            f"`grid` {grid}"
+        )
+    return Spread(cubes=cubes, pes=pes, group_shape=_shape(group_shape, cubes), **choices)
+
+
+def _grid(grid: Any) -> tuple[int, int]:
+    try:
+        cubes, pes = (int(x) for x in grid)
+    except (TypeError, ValueError):
+        raise UsageError(f"`grid` is {grid!r}; (C, P), two positive integers, is needed") from None
+    if cubes < 1 or pes < 1:
+        raise UsageError(f"`grid` is {grid!r}; C and P must be at least 1")
+    return cubes, pes
+
+
+def _shape(group_shape: Any, cubes: int) -> tuple[int, int]:
+    if group_shape is None:
+        shape = rectangle(cubes, cubes, cubes)
+        assert shape is not None
+        return shape
+    rows, cols = _grid(group_shape)
+    if rows * cols != cubes:
+        raise UsageError(f"`group_shape` is {rows} x {cols}, {rows * cols} CUBEs, and C is {cubes}")
+    return rows, cols
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(kernel: Kernel, spread: Spread) -> Callable[..., tuple[Array, Array | None]]:
+    def run(q: Array, k: Array, v: Array, length: Array, scale: Array) -> Any:
+        heads, rows, dim = k.shape[0], q.shape[0] // k.shape[0] * q.shape[1], q.shape[2]
+        placement = Placement(
+            layout=spread.layout,
+            cubes=spread.cubes,
+            pes=spread.pes,
+            cache_tokens=k.shape[1],
+            start_cube=spread.start_cube,
+            start_pe=spread.start_pe,
+        )
+        slots = cdiv(placement.shard_tokens, spread.tile) * spread.tile
+        launch = Launch(
+            context_tokens=length,
+            query_tokens=q.shape[1],
+            group=q.shape[0] // heads,
+            head_dim=dim,
+            element_bytes=q.dtype.itemsize,
+            softmax_scale=scale,
+            tile_tokens=spread.tile,
+            cube_rows=spread.group_shape[0],
+            cube_cols=spread.group_shape[1],
+            placement=placement,
+            level2=spread.level2,
+            level1=spread.level1,
+            packed=spread.packed,
+        )
+        tokens = _shard_tokens(placement, slots)
+        folded = q.reshape(heads, rows, dim)
+        k_shards = jnp.moveaxis(k[:, tokens], -1, -2)  # [K, C, P, D, slots]
+        o, m, l = _on_ranks(kernel, spread, launch, folded, k_shards, v[:, tokens])
+        lse = None if m is None else _log_sum_exp(m, l).reshape(q.shape[:2])
+        return o.reshape(q.shape).astype(q.dtype), lse
+
+    return jax.jit(run)
+
+
+def _shard_tokens(placement: Placement, slots: int) -> np.ndarray:
+    """Token in each slot of each rank, [C, P, slots]; slots that hold none name token 0."""
+    tokens = [
+        [placement.token(cube, pe, np.arange(slots)) for pe in range(placement.pes)]
+        for cube in range(placement.cubes)
+    ]
+    held = np.asarray(tokens)
+    inside = (held < placement.cache_tokens) & (np.arange(slots) < placement.shard_tokens)
+    return np.where(inside, held, 0)
+
+
+def _on_ranks(
+    kernel: Kernel, spread: Spread, launch: Launch, q: Array, k: Array, v: Array
+) -> tuple[Array, Array | None, Array | None]:
+    """(o [K, M, D], m, l [K, M, 1]) of the root rank; q [K, M, D], k and v [K, C, P, ...]."""
+
+    def body(q: Array, k: Array, v: Array, length: Array, scale: Array) -> tuple[Any, ...]:
+        local = _with_numbers(launch, length, scale)
+        values = Values(
+            local, Operands(q=q, k=k, v=v), spread.pe_mesh, exact_p=spread.exact_p
+        )
+        partial = run_program(values, kernel)
+        if values.stored is None:
+            raise UsageError("the kernel stored no output: call `tl.store(output, ...)`")
+        m, l = (None, None) if partial is None else (h.payload for h in partial[:2])
+        return values.stored, m, l
+
+    heads = jax.vmap(body, in_axes=(0, 0, 0, None, None))
+    numbers = (launch.context_tokens, launch.softmax_scale)
+    cube, pe = spread.root()
+    if spread.mesh is None:
+        on_pes = jax.vmap(heads, in_axes=(None, 1, 1, None, None), axis_name="pe", axis_size=spread.pes)
+        on_cubes = jax.vmap(
+            on_pes, in_axes=(None, 1, 1, None, None), axis_name="cube", axis_size=spread.cubes
+        )
+        return jax.tree.map(lambda x: x[cube, pe], on_cubes(q, k, v, *numbers))
+
+    def shard(q: Array, k: Array, v: Array, *numbers: Array) -> tuple[Any, ...]:
+        return jax.tree.map(
+            lambda x: x[:, None, None], heads(q, k[:, 0, 0], v[:, 0, 0], *numbers)
+        )
+
+    ranks, same = PartitionSpec(None, "cube", "pe"), PartitionSpec()
+    spmd = jax.shard_map(
+        shard,
+        mesh=spread.mesh,
+        in_specs=(same, ranks, ranks, same, same),
+        out_specs=ranks,
+        check_vma=False,  # a scan's carry starts from constants, which the check refuses
+    )
+    return jax.tree.map(lambda x: x[:, cube, pe], spmd(q, k, v, *numbers))
+
+
+def _with_numbers(launch: Launch, length: Array, scale: Array) -> Launch:
+    return replace(launch, context_tokens=length, softmax_scale=scale)
+
+
+def _log_sum_exp(m: Array, l: Array) -> Array:
+    some = l > 0
+    return jnp.where(some, m + jnp.log(jnp.where(some, l, 1.0)), -jnp.inf)

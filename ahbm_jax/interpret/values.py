@@ -1,0 +1,296 @@
+"""The values interpreter: real arrays, one SPMD body per rank over axes `cube` and `pe`.
+
+The body runs under nested `jax.vmap(axis_name=...)` or under `jax.shard_map`; both use the same
+full-permutation `ppermute` along one axis, whose result receivers alone keep. A tile keeps its
+full width in an array: columns past its tokens are NaN until masked, so that forgetting the mask
+shows; rows of K and V past the shard's tokens read as 0, whatever the cache holds there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ahbm_jax.machine.number import cdiv, floordiv, mod
+from ahbm_jax.machine.topology import OFFSET, Position
+from ahbm_jax.tl.command import Command
+from ahbm_jax.tl.handle import Handle, Ref, Shape, Tensor, Tile, Tiles
+from ahbm_jax.tl.launch import Launch, launch_tensors
+from ahbm_jax.tl.ops import MATH_OPS
+
+Array = jax.Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operands:
+    """A rank's data: q [M, D], k transposed [D, slots] and v [slots, D], all in storage type."""
+
+    q: Array
+    k: Array
+    v: Array
+
+
+class Values:
+    """Interpreter of one rank's program inside an SPMD body. A handle's payload is an array.
+
+    Args:
+      launch: the request; C, P, the tile and the group's rectangle are integers.
+      operands: this rank's data.
+      pe_mesh: rows and columns of the PE mesh that P PEs fill.
+      exact_p: keep P in float32 for P V, rather than rounded to the storage type.
+    """
+
+    def __init__(
+        self, launch: Launch, operands: Operands, pe_mesh: tuple[int, int], *, exact_p: bool
+    ) -> None:
+        self.launch, self.operands, self.pe_mesh = launch, operands, pe_mesh
+        self.exact_p = exact_p
+        self.cube, self.pe = jax.lax.axis_index("cube"), jax.lax.axis_index("pe")
+        self.mailbox: dict[tuple[str, str], list[tuple[Array, ...]]] = {}
+        self.stored: Array | None = None
+        self.predicates: list[Any] = []
+        self.rules = RULES
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """q, k (transposed), v and output of this rank."""
+        data = self.operands
+        return launch_tensors(self.launch, q=data.q, k=data.k, v=data.v)
+
+    def position(self, mesh: str) -> Position:
+        """This rank's place on a mesh."""
+        if mesh == "cube":
+            rows, cols, index = self.launch.cube_rows, self.launch.cube_cols, self.cube
+            count = rows * cols
+        else:
+            (rows, cols), index, count = self.pe_mesh, self.pe, self.launch.placement.pes
+        row, col = floordiv(index, cols), mod(index, cols)
+        return Position(row=row, col=col, rows=rows, cols=cols, count=count)
+
+    def extent(self, mesh: str) -> tuple[int, int]:
+        """Rows and columns of a mesh."""
+        return self.pe_mesh if mesh == "pe" else (self.launch.cube_rows, self.launch.cube_cols)
+
+    def length(self, tokens: Any) -> Any:
+        """Tokens of this rank, of the first `tokens`."""
+        return self.launch.placement.length(self.cube, self.pe, tokens)
+
+    def allocate(self, size_bytes: Any) -> None:
+        """Scratch has no bound here."""
+
+    def buffer(self, shape: Shape) -> Array:
+        """Uninitialised: NaN."""
+        return jnp.full(shape, jnp.nan, jnp.float32)
+
+    def scratch_scope(self, buffers: int) -> AbstractContextManager[None]:
+        """Nothing to recycle."""
+        return nullcontext()
+
+    # Control ----------------------------------------------------------------------------------
+
+    def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any:
+        """As many iterations as the fullest rank needs; a rank keeps those of its own tiles."""
+        handles, tree = jax.tree.flatten(carry, is_leaf=_is_handle)
+
+        def one(arrays: list[Array], index: Array) -> tuple[list[Array], None]:
+            tile = tiles.at(index)
+            carried = _with_payloads(handles, arrays)
+            out = jax.tree.leaves(body(tile, jax.tree.unflatten(tree, carried)), is_leaf=_is_handle)
+            kept = [
+                jnp.where(tile.exists, new.payload, old)
+                for new, old in zip(out, arrays, strict=True)
+            ]
+            return kept, None
+
+        count = cdiv(self.launch.placement.shard_tokens, tiles.extent)
+        arrays, _ = jax.lax.scan(one, [h.payload for h in handles], jnp.arange(count))
+        return jax.tree.unflatten(tree, _with_payloads(handles, arrays))
+
+    def repeat(self, count: int, body: Callable[[], None]) -> None:
+        """Values are those of one request."""
+        raise NotImplementedError("values are computed one request at a time: `users` is 1")
+
+    def when(self, predicate: Any, then: Callable[..., Any], operands: tuple) -> Any:
+        """`then` everywhere; its result is kept where the predicate holds."""
+        old = operands[0] if len(operands) == 1 else operands
+        if isinstance(predicate, bool):
+            return then(*operands) if predicate else old
+        self.predicates.append(predicate)
+        result = then(*operands)
+        self.predicates.pop()
+        if not operands or result is None:
+            return result
+        return jax.tree.map(
+            lambda new, old: replace(new, payload=jnp.where(predicate, new.payload, old.payload)),
+            result,
+            old,
+            is_leaf=_is_handle,
+        )
+
+    def on_pe(self, predicate: Any, then: Callable[[Any], Any], carry: Any) -> Any:
+        """`then` everywhere; its result is kept where the predicate holds."""
+        if isinstance(carry, tuple):
+            return self.when(predicate, lambda *parts: then(parts), carry)
+        return self.when(predicate, then, (carry,))
+
+    # Data -------------------------------------------------------------------------------------
+
+    def read(self, ref: Ref) -> Array:
+        """The tile of `ref` at full width, 0 where the shard holds no token."""
+        data, axis = ref.tensor.data, ref.tensor.token_axis
+        if ref.tile is None or axis is None:
+            return data
+        start = jnp.asarray(ref.tile.start)
+        part = jax.lax.dynamic_slice_in_dim(data, start, ref.tile.extent, axis)
+        return jnp.where(_inside(ref.tile, axis), part, jnp.zeros((), part.dtype))
+
+    def matmul(self, a: Array, b: Array) -> Array:
+        """[M, K] @ [K, N] with float32 accumulation, `a` rounded to the storage type of b."""
+        if not self.exact_p and a.dtype != b.dtype:
+            a = jax.lax.optimization_barrier(a.astype(b.dtype))  # or XLA may drop the rounding
+        return jax.lax.dot_general(
+            a.astype(jnp.float32),
+            b.astype(jnp.float32),
+            (((1,), (0,)), ((), ())),
+            precision=jax.lax.Precision.HIGHEST,
+            preferred_element_type=jnp.float32,
+        )
+
+    def neighbour(self, x: Array, mesh: str, direction: str, hops: int) -> Array:
+        """What the rank `hops` away against `direction` holds; ranks at an edge get another's."""
+        rows, cols = self.extent(mesh)
+        size = self.launch.placement.pes if mesh == "pe" else rows * cols
+        down, right = OFFSET[direction]
+        pairs, free = [], []
+        for source in range(size):
+            row, col = source // cols + down * hops, source % cols + right * hops
+            target = row * cols + col
+            inside = 0 <= row < rows and 0 <= col < cols and target < size
+            (pairs if inside else free).append((source, target))
+        unused = sorted(set(range(size)) - {target for _, target in pairs})
+        pairs += [(source, target) for (source, _), target in zip(free, unused, strict=True)]
+        return jax.lax.ppermute(x, mesh, pairs)
+
+
+def _is_handle(x: Any) -> bool:
+    return isinstance(x, Handle)
+
+
+def _with_payloads(handles: list[Handle], arrays: list[Array]) -> list[Handle]:
+    return [replace(h, payload=x) for h, x in zip(handles, arrays, strict=True)]
+
+
+def _inside(tile: Tile, axis: int) -> Array:
+    inside = jnp.arange(tile.extent) < tile.size
+    return inside[None, :] if axis == 1 else inside[:, None]
+
+
+def _payloads(command: Command) -> list[Any]:
+    return [x.payload if isinstance(x, Handle) else x for x in command.operands]
+
+
+def _load(self: Values, command: Command) -> Array:
+    """The tile's data, 0 past the shard's tokens."""
+    ref: Ref = command.operands[0]  # type: ignore[assignment]
+    return self.read(ref)
+
+
+def _store(self: Values, command: Command) -> None:
+    """Kept where every enclosing predicate holds, NaN elsewhere."""
+    (value,) = _payloads(command)
+    for predicate in self.predicates:
+        value = jnp.where(predicate, value, jnp.nan)
+    self.stored = value
+
+
+def _gemm(self: Values, command: Command) -> Array:
+    """float32 product; columns of tokens that are not there are NaN."""
+    a, b = command.operands
+    data = self.read(b) if isinstance(b, Ref) else b.payload
+    product = self.matmul(a.payload, data)
+    if "scale" in command.details["epilogue"]:
+        product = product * self.launch.softmax_scale
+    tile = b.tile if isinstance(b, Ref) and b.tensor.token_axis == 1 else None
+    return product if tile is None else jnp.where(_inside(tile, 1), product, jnp.nan)
+
+
+def _ex_composite(self: Values, command: Command) -> tuple[Array, Array, Array]:
+    """The steps of `kernels.online_softmax.fold`, in the same order."""
+    s, v, *acc = command.operands
+    m, l, o = (handle.payload for handle in acc)
+    m_new = jnp.maximum(m, jnp.max(s.payload, axis=1, keepdims=True))
+    p = jnp.exp(s.payload - m_new)
+    correction = jnp.exp(m - m_new)
+    l_new = l * correction + jnp.sum(p, axis=1, keepdims=True)
+    return m_new, l_new, o * correction + self.matmul(p, self.read(v))
+
+
+def _full(self: Values, command: Command) -> Array:
+    """A constant matrix."""
+    return jnp.full(command.shape, command.details["value"], jnp.float32)
+
+
+def _mask(self: Values, command: Command) -> Array:
+    """-inf where a row must not see a token: absent, or after the row's own position."""
+    (scores,) = _payloads(command)
+    tile, launch = command.details["tile"], self.launch
+    slot = tile.start + jnp.arange(tile.extent)
+    token = launch.placement.token(self.cube, self.pe, slot)
+    query = mod(jnp.arange(launch.group * launch.query_tokens), launch.query_tokens)
+    last = launch.context_tokens - launch.query_tokens + query
+    visible = _inside(tile, 1) & (token[None, :] <= last[:, None])
+    return jnp.where(visible, scores, -jnp.inf)
+
+
+def _send(self: Values, command: Command) -> None:
+    """Kept for the receive of the same step."""
+    step, mesh = command.details["step"], command.details["mesh"]
+    self.mailbox.setdefault((mesh, step.direction), []).append(tuple(_payloads(command)))
+
+
+def _recv(self: Values, command: Command) -> tuple[Array, ...]:
+    """A full permutation along the mesh's axis."""
+    step, mesh = command.details["step"], command.details["mesh"]
+    sent = self.mailbox[mesh, step.direction].pop(0)
+    return tuple(self.neighbour(x, mesh, step.direction, step.hops) for x in sent)
+
+
+def _wait(self: Values, command: Command) -> None:
+    """Values are always there."""
+
+
+def _rule(function: Callable[..., Array], doc: str) -> Callable[[Values, Command], Array]:
+    def rule(self: Values, command: Command) -> Array:
+        return function(*_payloads(command))
+
+    rule.__doc__ = doc
+    return rule
+
+
+RULES: dict[str, Callable[[Values, Command], Any]] = {
+    "load": _load,
+    "store": _store,
+    "composite": _gemm,
+    "dot": _gemm,
+    "ex_composite": _ex_composite,
+    "full": _full,
+    "max": _rule(lambda x: jnp.max(x, axis=1, keepdims=True), "row maximum"),
+    "sum": _rule(lambda x: jnp.sum(x, axis=1, keepdims=True), "row sum"),
+    "maximum": _rule(jnp.maximum, "larger of two"),
+    "exp": _rule(jnp.exp, "exponential"),
+    "add": _rule(lambda a, b: a + b, "a + b"),
+    "sub": _rule(lambda a, b: a - b, "a - b"),
+    "mul": _rule(lambda a, b: a * b, "a * b"),
+    "div": _rule(lambda a, b: a / b, "a / b"),
+    "broadcast": lambda self, command: jnp.broadcast_to(_payloads(command)[0], command.shape),
+    "mask": _mask,
+    "send": _send,
+    "recv": _recv,
+    "recv_async": _recv,
+    "wait": _wait,
+}
+assert set(MATH_OPS) <= set(RULES)
