@@ -1,0 +1,1 @@
+"""Fits of machine costs to measurements. Empty so far."""

@@ -11,17 +11,12 @@ import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
-from ahbm_jax.interpret.record import Message, RankRecord, Recorded
+from ahbm_jax.interpret.record import RankRecord, Recorded
 from ahbm_jax.machine.costs import costs_ns
 from ahbm_jax.machine.params import Gemm, Machine
 from ahbm_jax.tl.ops import EXPONENTIALS, MATH_OPS, OPS
-
-RankId = tuple[int, int]
-
-
-class Deadlock(RuntimeError):
-    """Some rank waits for what never happens."""
 
 
 @dataclass(eq=False)
@@ -31,34 +26,14 @@ class Event:
     time: float | None = None
 
 
-@dataclass(eq=False)
-class Envelope:
-    """A message under way; as an event, that its receiver takes it.
-
-    The sender's port says when it `arrived`, the receiver's CPU from when it is `asked` for.
-    """
-
-    arrived: Event = field(default_factory=Event)
-    asked: Event = field(default_factory=Event)
-
-    @property
-    def time(self) -> float | None:
-        """When it is taken: max(CPU or issue, arrival)."""
-        if self.arrived.time is None or self.asked.time is None:
-            return None
-        return max(self.arrived.time, self.asked.time)
-
-
-Awaited = Event | Envelope
-Steps = Generator[Awaited, None, None]  # yields whatever holds the CPU and is not known yet
-Issue = Generator[Awaited, None, Event]  # and returns when the command is issued
+Steps = Generator[Event, None, Any]  # yields what holds the CPU and is not known yet
 
 
 @dataclass(eq=False)
 class Job:
     """What an engine does in one go: occupied for `cost`, complete `delay` after its end."""
 
-    after: list[Awaited]
+    after: list[Event]
     cost: float
     delay: float = 0.0
     started: Event = field(default_factory=Event)
@@ -75,7 +50,6 @@ class Engine:
         self.last = Event(0.0)  # end of the job pushed last
 
     def push(self, job: Job) -> Job:
-        """Queue a job behind all others."""
         self.queue.append(job)
         self.last = job.ended
         return job
@@ -93,19 +67,10 @@ class Engine:
         return served
 
 
-@dataclass(eq=False)
-class PV:
-    """P V of an ex_composite: while it is pending, only its data and P are under way."""
-
-    fed: int
-    data: list[Job]
-    p_ready: Event
-    complete: Event = field(default_factory=Event)
-
-
 def stream_commands(gemm: Gemm, c: Recorded) -> tuple[int, int, float]:
     """Stream commands of a rows x inner x cols GEMM; each feeds sub-tiles and fetches bytes."""
-    m, k, n = _ceil(c.rows, gemm.tile_m), _ceil(c.inner, gemm.tile_k), _ceil(c.cols, gemm.tile_n)
+    sizes = ((c.rows, gemm.tile_m), (c.inner, gemm.tile_k), (c.cols, gemm.tile_n))
+    m, k, n = (math.ceil(size / tile) for size, tile in sizes)
     if gemm.operand_reuse:
         return k * n, m, c.hbm_bytes / (k * n)
     return m * k * n, 1, m * c.hbm_bytes / (m * k * n)
@@ -114,55 +79,50 @@ def stream_commands(gemm: Gemm, c: Recorded) -> tuple[int, int, float]:
 class Rank:
     """One PE: its CPU runs the commands in order and pushes jobs to its engines."""
 
-    def __init__(self, machine: Machine, record: RankRecord, mail: dict[tuple, Envelope]) -> None:
-        self.machine, self.commands, self.mail = machine, record.commands, mail
+    def __init__(self, machine: Machine, record: RankRecord, mail: dict[tuple, Event]) -> None:
+        self.machine, self.mail = machine, mail
         self.costs = costs_ns(machine)
         self.now = self.busy = 0.0  # of the CPU
         self.dma, self.gemm, self.math = Engine(), Engine(), Engine()
-        self.ports: dict[tuple[str, str], Engine] = defaultdict(Engine)
-        self.sent: dict[tuple[str, str], list[Envelope]] = defaultdict(list)  # by port
-        self.mailed: Counter[tuple] = Counter()  # messages so far, by channel
-        self.ready: dict[int, Awaited] = {}  # when the last write of each buffer is there
+        self.ports: dict[tuple, Engine] = defaultdict(Engine)  # by mesh and direction
+        self.taken: dict[tuple, list[Event]] = defaultdict(list)  # of what each port sent
+        self.inboxes: dict[tuple, Engine] = defaultdict(Engine)  # by channel
+        self.messages: Counter[tuple] = Counter()  # so far, by channel
+        self.ready: dict[int, Event] = {}  # when the last write of each buffer is there
         self.accumulators: set[int] = set()  # buffers last written by an ex_composite
         self.composites: list[Event] = []  # completions, those of ex_composites too
         self.ex_composites: list[Event] = []
         self.stores: list[Event] = []
-        self.pending: PV | None = None
-        self.open_scopes: list[list[Awaited]] = []
-        self.closed_scopes: dict[int, list[list[Awaited]]] = defaultdict(list)  # by depth
+        self.pending: list[Job] = []  # P V of an ex_composite, not in the GEMM queue yet
+        self.open_scopes: list[list[Event]] = []
+        self.closed_scopes: dict[int, list[list[Event]]] = defaultdict(list)  # by depth
         self.current: Recorded | None = None
-        self.done = False
-        self.held_by: Awaited | None = None
-        self.steps = self.run()
+        self.steps = self.run(record.commands)
+        self.held_by: Event | None = Event(0.0)  # what the CPU waits for; None: it is done
 
     def engines(self) -> list[Engine]:
-        """All engines beside the CPU."""
-        return [self.dma, self.gemm, self.math, *self.ports.values()]
+        return [self.dma, self.gemm, self.math, *self.ports.values(), *self.inboxes.values()]
 
     def advance(self) -> bool:
-        """Do all that can be done now; returns whether anything was."""
+        """Do all that can be done now, CPU and engines in turn; returns whether anything was."""
         moved = False
-        while self.resume() | any([engine.run() for engine in self.engines()]):
+        while sum(engine.run() for engine in self.engines()) or self.resume():
             moved = True
         return moved
 
     def resume(self) -> bool:
         """Let the CPU go on to where it is next held by what is not known yet."""
-        if self.done or (self.held_by is not None and self.held_by.time is None):
+        if self.held_by is None or self.held_by.time is None:
             return False
         self.held_by = next(self.steps, None)
-        self.done = self.held_by is None
         return True
 
-    def run(self) -> Steps:
-        """The program."""
-        for self.current in self.commands:
+    def run(self, commands: list[Recorded]) -> Steps:
+        for self.current in commands:
             yield from RULES[self.current.op](self, self.current) or ()
         self.enter_pending()
 
-    # The CPU ----------------------------------------------------------------------------------
-
-    def until(self, events: Iterable[Awaited]) -> Steps:
+    def until(self, events: Iterable[Event]) -> Steps:
         """Hold the CPU until all events have happened."""
         for event in events:
             while event.time is None:
@@ -175,25 +135,24 @@ class Rank:
         self.busy += self.costs[f"issue.{kind}"]
         return Event(self.now)
 
-    def issue(self, c: Recorded) -> Issue:
-        """Wait for the operands in flight, then pay the issue cost."""
+    def issue(self, c: Recorded) -> Steps:
+        """Wait for the operands in flight, then pay the issue cost; returns the issue time."""
         yield from self.until(self.operands(c.reads))
         return self.occupy(OPS[c.op].issue)
 
-    def operands(self, reads: Iterable[int]) -> list[Awaited]:
+    def operands(self, reads: Iterable[int]) -> list[Event]:
         """What makes buffers ready. Use of an accumulator lets a pending P V enter GEMM."""
         events = [self.ready[b] for b in reads if b in self.ready and b not in self.accumulators]
-        if self.accumulators.isdisjoint(reads):
-            return events
-        self.enter_pending()
-        return [*events, *self.composites]
+        if not self.accumulators.isdisjoint(reads):
+            self.enter_pending()
+            events += self.composites
+        return events
 
-    def write(self, c: Recorded, ready: Awaited) -> None:
-        """The buffers that a command writes are there with `ready`."""
+    def write(self, c: Recorded, ready: Event) -> None:
         self.ready |= dict.fromkeys(c.writes, ready)
         self.accumulators -= set(c.writes)
 
-    def in_flight(self, event: Awaited) -> None:
+    def in_flight(self, event: Event) -> None:
         """The completion of a non-blocking command, which the scopes around it will name."""
         for scope in self.open_scopes:
             scope.append(event)
@@ -212,7 +171,7 @@ class Rank:
 
     def until_composites(self, events: list) -> Steps:
         """As `until`, but a pending P V that is waited for enters GEMM first."""
-        if self.pending is not None and self.pending.complete in events:
+        if self.pending and self.pending[-1].complete in events:
             self.enter_pending()
         yield from self.until(events)
 
@@ -221,28 +180,21 @@ class Rank:
         yield from self.until(self.operands(c.reads) if c.reads else self.composites)
         self.occupy("wait")
 
-    # DMA, MATH, dot ---------------------------------------------------------------------------
-
-    def transfer(self, size_bytes: float, after: list[Awaited]) -> Event:
-        """One DMA command; returns its completion."""
+    def dma_command(self, size_bytes: float, after: list[Event]) -> Event:
         cost = self.costs["dma.issue"] + size_bytes * self.costs["hbm.byte"]
         delay = self.costs["dma.startup"] + self.costs["hbm.latency"]
         return self.dma.push(Job(after, cost, delay)).complete
 
-    def load(self, c: Recorded) -> Steps:
-        complete = self.transfer(c.hbm_bytes, [(yield from self.issue(c))])
+    def transfer(self, c: Recorded) -> Steps:
+        complete = self.dma_command(c.hbm_bytes, [(yield from self.issue(c))])
         self.write(c, complete)
         self.in_flight(complete)
-
-    def store(self, c: Recorded) -> Steps:
-        complete = self.transfer(c.hbm_bytes, [(yield from self.issue(c))])
-        self.stores.append(complete)
-        self.in_flight(complete)
+        if c.op == "store":
+            self.stores.append(complete)
 
     def passes(self, op: str, elements: int) -> float:
-        """Time of one operation on MATH."""
         cost = self.costs["math.exp_pass" if op in EXPONENTIALS else "math.pass"]
-        return _ceil(elements, self.machine.math.lanes) * cost
+        return math.ceil(elements / self.machine.math.lanes) * cost
 
     def elementwise(self, c: Recorded) -> Steps:
         job = self.math.push(Job([(yield from self.issue(c))], self.passes(c.op, c.elements)))
@@ -253,20 +205,18 @@ class Rank:
             self.in_flight(job.ended)
             yield from self.until([job.started])
 
-    def multiply(self, subtiles: int, after: list[Awaited], delay: float) -> Job:
-        """Sub-tiles through GEMM, one after another."""
-        return self.gemm.push(Job(after, subtiles * self.costs["gemm.subtile"], delay))
+    def gemm_job(self, subtiles: int, after: list[Event], stages: int = 0) -> Job:
+        delay = self.costs["gemm.writeout"] + stages * self.costs["gemm.epilogue"]
+        return Job(after, subtiles * self.costs["gemm.subtile"], delay)
 
     def dot(self, c: Recorded) -> Steps:
         commands, fed, _ = stream_commands(self.machine.gemm, c)
         issued = yield from self.issue(c)
-        job = self.multiply(commands * fed, [issued], self.costs["gemm.writeout"])
+        job = self.gemm.push(self.gemm_job(commands * fed, [issued]))
         self.write(c, job.complete)
         yield from self.until([job.complete])
 
-    # Composites -------------------------------------------------------------------------------
-
-    def describe(self, c: Recorded) -> Issue:
+    def describe(self, c: Recorded) -> Steps:
         """Wait for room in the queue and issue; returns the descriptor time."""
         depth = self.machine.scheduler.queue_depth_composites
         if len(self.composites) >= depth:
@@ -282,14 +232,14 @@ class Rank:
             after.append(self.math.last)
         commands, fed, share = stream_commands(self.machine.gemm, c)
         depth = int(self.machine.gemm.stream_depth_subtiles)
-        finish = self.costs["gemm.writeout"] + len(c.epilogue) * self.costs["gemm.epilogue"]
         gemms: list[Job] = []
         for i in range(commands):
-            data: list[Awaited] = []
+            data: list[Event] = []
             if c.streams:
                 window = [gemms[i - depth].ended] if i >= depth else []
-                data = [self.transfer(share, [descriptor, *window])]
-            gemms.append(self.multiply(fed, [*after, *data], finish))
+                data = [self.dma_command(share, [descriptor, *window])]
+            job = self.gemm_job(fed, [*after, *data], len(c.epilogue))
+            gemms.append(self.gemm.push(job))
         self.composite_issued(c, gemms[-1].complete)
         self.enter_pending()
 
@@ -302,112 +252,95 @@ class Rank:
         descriptor = yield from self.describe(c)
         commands, fed, share = stream_commands(self.machine.gemm, c)
         two_before, one_before = self.ex_composites[-2:-1], self.ex_composites[-1:]
-        data = [self.transfer(share, [descriptor, *two_before]) for _ in range(commands)]
+        data = [self.dma_command(share, [descriptor, *two_before]) for _ in range(commands)]
         softmax = sum(self.passes(op, c.rows * c.inner) for op in ("max", "sub", "exp", "sum"))
         steps = ("maximum", "sub", "exp", "mul", "add")
         softmax += sum(self.passes(op, c.rows) for op in steps)
         self.math.push(Job([descriptor, *scores, *state], softmax))
         rescale = Job([*one_before, *output], self.passes("mul", c.rows * c.cols))
-        self.pending = PV(fed, data, self.math.push(rescale).ended)
-        self.composite_issued(c, self.pending.complete)
-        self.ex_composites.append(self.pending.complete)
+        p_ready = self.math.push(rescale).ended
+        self.pending = [self.gemm_job(fed, [v, p_ready]) for v in data]
+        self.composite_issued(c, self.pending[-1].complete)
+        self.ex_composites.append(self.composites[-1])
         self.accumulators |= set(c.writes)
 
     def enter_pending(self) -> None:
         """P V of the pending ex_composite, if there is one, enters the GEMM queue."""
-        if self.pending is None:
-            return
-        pv, self.pending = self.pending, None
-        for data in pv.data:
-            job = self.multiply(pv.fed, [data, pv.p_ready], self.costs["gemm.writeout"])
-        job.complete = pv.complete
+        for job in self.pending:
+            self.gemm.push(job)
+        self.pending = []
 
     def composite_issued(self, c: Recorded, complete: Event) -> None:
-        """A composite is in flight from here on."""
         self.write(c, complete)
         self.in_flight(complete)
         self.composites.append(complete)
 
-    # Messages ---------------------------------------------------------------------------------
-
-    def envelope(self, message: Message) -> Envelope:
-        """The next message of a channel: the k-th that one end sends is the k-th the other takes."""
+    def message(self, c: Recorded) -> tuple[tuple, Event, Event]:
+        """Channel, arrival and taking: the k-th send of a channel is its k-th receive."""
+        message = c.message
         channel = (message.mesh, message.direction, message.source, message.target)
-        self.mailed[channel] += 1
-        return self.mail[channel, self.mailed[channel]]
+        self.messages[channel] += 1
+        number = self.messages[channel]
+        return channel, self.mail[channel, number, "arrived"], self.mail[channel, number, "taken"]
 
     def send(self, c: Recorded) -> Steps:
         issued = yield from self.issue(c)
-        message, link = c.message, f"{c.message.mesh}_link"
-        port = (message.mesh, message.direction)
+        (mesh, direction, *_), arrived, taken = self.message(c)
+        port, link = (mesh, direction), f"{mesh}_link"
         depth = getattr(self.machine, link).queue_depth_messages
-        full = self.sent[port][-depth:-depth + 1 or None] if len(self.sent[port]) >= depth else []
-        payload = message.size_bytes * self.costs[f"{link}.byte"] * message.sharers
-        travel = self.costs[f"{link}.fixed"] + message.hops * self.costs[f"{link}.hop"]
-        envelope = self.envelope(message)
-        job = Job([issued, *full], self.costs[f"{link}.overhead"] + payload, travel)
-        job.complete = envelope.arrived
-        self.sent[port].append(envelope)
-        self.in_flight(self.ports[port].push(job).ended)
+        full = [self.taken[port][-depth]] if len(self.taken[port]) >= depth else []
+        payload = c.message.size_bytes * self.costs[f"{link}.byte"] * c.message.sharers
+        travel = self.costs[f"{link}.fixed"] + c.message.hops * self.costs[f"{link}.hop"]
+        cost = self.costs[f"{link}.overhead"] + payload
+        job = self.ports[port].push(Job([issued, *full], cost, travel, complete=arrived))
+        self.taken[port].append(taken)
+        self.in_flight(job.ended)
+
+    def take(self, c: Recorded, asked: Event) -> Event:
+        """Have a message taken once it is asked for and there; returns when it is."""
+        channel, arrived, taken = self.message(c)
+        self.inboxes[channel].push(Job([asked, arrived], 0.0, complete=taken))
+        self.write(c, taken)
+        return taken
 
     def recv(self, c: Recorded) -> Steps:
-        envelope = self.envelope(c.message)
-        envelope.asked.time = self.now
-        yield from self.until([envelope])
-        self.write(c, envelope)
+        yield from self.until([self.take(c, Event(self.now))])
         self.occupy("recv")
 
     def recv_async(self, c: Recorded) -> Steps:
-        envelope = self.envelope(c.message)
-        envelope.asked = yield from self.issue(c)
-        self.write(c, envelope)
-        self.in_flight(envelope)
-
-    # Results ----------------------------------------------------------------------------------
+        self.in_flight(self.take(c, (yield from self.issue(c))))
 
     def finish_ns(self) -> float:
-        """When the CPU, composites, stores and ports are done."""
         events = [event.time for event in (*self.composites, *self.stores)]
         return max([self.now, *events, *(port.free for port in self.ports.values())])
 
     def busy_ns(self) -> dict[str, float]:
-        """Occupancies."""
         engines = {"dma": self.dma.busy, "gemm": self.gemm.busy, "math": self.math.busy}
         return {"cpu": self.busy, **engines, "port": sum(p.busy for p in self.ports.values())}
 
 
+SHARED = dict.fromkeys(MATH_OPS, "elementwise") | dict.fromkeys(("load", "store"), "transfer")
 RULES: dict[str, Callable[[Rank, Recorded], Steps | None]] = {
-    op: getattr(Rank, "elementwise" if op in MATH_OPS else op)
-    for op in (*OPS, "loop", "scope_enter", "scope_exit")
+    op: getattr(Rank, SHARED.get(op, op)) for op in (*OPS, "loop", "scope_enter", "scope_exit")
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Walk:
-    """What the contract says of a launch."""
-
     latency_ns: float
-    finish_ns: dict[RankId, float]
-    busy_ns: dict[RankId, dict[str, float]]
+    finish_ns: dict[tuple[int, int], float]
+    busy_ns: dict[tuple[int, int], dict[str, float]]
 
 
 def walk(machine: Machine, records: list[RankRecord]) -> Walk:
-    """Walk the commands of all ranks. Raises `Deadlock` if some can never be done."""
-    mail: dict[tuple, Envelope] = defaultdict(Envelope)
+    """Walk the commands of all ranks. Raises `RuntimeError` for a deadlock."""
+    mail: dict[tuple, Event] = defaultdict(Event)
     ranks = {record.rank: Rank(machine, record, mail) for record in records}
-    while any([rank.advance() for rank in ranks.values()]):
+    while sum(rank.advance() for rank in ranks.values()):
         pass
-    stuck = {
-        name: rank.current
-        for name, rank in ranks.items()
-        if not rank.done or any(engine.queue for engine in rank.engines())
-    }
-    if stuck:
-        raise Deadlock(f"nothing can happen any more; ranks at {stuck}")
+    for name, rank in ranks.items():
+        if rank.held_by or any(engine.queue for engine in rank.engines()):
+            raise RuntimeError(f"deadlock: rank {name} gets no further than {rank.current}")
     finish = {name: rank.finish_ns() for name, rank in ranks.items()}
     busy = {name: rank.busy_ns() for name, rank in ranks.items()}
     return Walk(latency_ns=max(finish.values()), finish_ns=finish, busy_ns=busy)
-
-
-def _ceil(size: float, unit: float) -> int:
-    return math.ceil(size / unit)
