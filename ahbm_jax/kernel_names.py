@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from ahbm_jax.errors import UsageError, nearest
 
@@ -41,6 +42,12 @@ def resolve_kernel(kernel: str | Kernel, variant: str | None) -> Kernel:
 def variant_names(kernel: str) -> tuple[str, ...]:
     """Variants of a shipped kernel."""
     return tuple(_shipped()[kernel])
+
+
+def reference() -> Callable[..., Any]:
+    """`kernels.reference.reference`: attention in float64 numpy."""
+    _shipped()  # explains a foreign `kernels`
+    return importlib.import_module("kernels.reference").reference
 
 
 def _shipped() -> dict[str, dict[str, Kernel]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial as partial_of
 
-from ahbm_jax.tl import Context, Handle, Tensor
+from ahbm_jax.tl import Context, Handle, Step, Tensor
 from kernels.online_softmax import Partial, merge, normalised
 
 
@@ -26,18 +26,20 @@ def reduce_and_store(tl: Context, partial: Partial, output: Tensor) -> Partial:
 
 def reduce_on(tl: Context, mesh: str, partial: Partial) -> Partial:
     """Merge the partials of one mesh on its root, along the launch's plan."""
-    for step in tl.plan(mesh):
+
+    def fold_in_step(step: Step, mine: Partial) -> Partial:
         here = tl.position(mesh)
         sends, receives = step.sends(here), step.receives(here)
-        messages = [partial] if tl.launch.packed else [(part,) for part in partial]
+        messages = [mine] if tl.launch.packed else [(part,) for part in mine]
         received = []  # by message; defined on receivers alone
         for message in messages:
             tl.when(sends, partial_of(tl.send, step, mesh, message))
             received.append(tl.when(receives, partial_of(tl.recv, step, mesh, message)))
 
-        def fold_in(m: Handle, l: Handle, o: Handle, received: list = received) -> Partial:
+        def fold_in(m: Handle, l: Handle, o: Handle) -> Partial:
             theirs = [part for message in received for part in message]
             return merge(tl, (m, l, o), (theirs[0], theirs[1], theirs[2]))
 
-        partial = tl.when(receives, fold_in, *partial)
-    return partial
+        return tl.when(receives, fold_in, *mine)
+
+    return tl.steps(mesh, fold_in_step, partial)

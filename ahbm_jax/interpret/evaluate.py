@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from ahbm_jax.interpret.lanes import ROOTS
+from ahbm_jax.interpret.algebra import largest
 from ahbm_jax.interpret.timing import COUNTS, Timing
+from ahbm_jax.interpret.timing_rules import RULES
 from ahbm_jax.machine.placement import Placement
 from ahbm_jax.tl.launch import Launch
 from ahbm_jax.tl.program import Kernel, run_program
@@ -77,7 +78,7 @@ class Evaluation:
 
     def latency_ns(self) -> Array:
         """Time until every rank is done."""
-        return jnp.max(self.ranks(self.timing.result()), axis=(0, 1))
+        return largest(self.ranks(self.timing.result()).reshape(-1, self.timing.batch), 0)
 
     def scratch_peak_bytes(self) -> Array:
         """Most scratch that a rank needs."""
@@ -154,10 +155,12 @@ def evaluate(
     )
     costs = {name: point[name] for name in static.cost_names}
     numbers = {name: point[name] for name in NUMBERS}
-    timing = Timing(machine, costs, numbers, launch, counting=counting)
+    batch = max(x.shape[-1] for x in point.values())
+    timing = Timing(
+        machine, costs, numbers, launch, batch=batch, rules=RULES, counting=counting
+    )
     run_program(timing, kernel)
-    timing.position("pe")
-    assert timing.space != ROOTS
+    timing.position("cube")
     return Evaluation(timing, point)
 
 
@@ -225,7 +228,7 @@ def latency_function(kernel: Kernel, static: Static) -> Callable[..., Array]:
     """Latency of leaves [n] each (or [1], shared) as [n]; infinite where infeasible.
 
     Works under jit, vmap and (forward or reverse) differentiation. The derivative is that of the
-    critical path; where several paths are critical it is an average of theirs.
+    critical path; where several paths are critical it is that of one of them.
     """
     names = leaf_names(static)
 

@@ -13,6 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ahbm_jax.interpret.algebra import largest
+
 Clocks = tuple[jax.Array, ...]
 Step = Callable[[Clocks, Any, Any], tuple[Clocks, Any]]
 
@@ -117,7 +119,7 @@ def _powers(step: Step, x: Clocks, aux: Any, n: jax.Array) -> Clocks:
 
     def bit(carry: tuple) -> tuple:
         matrix, vector, left = carry
-        moved = jnp.max(matrix + vector[None], axis=1)
+        moved = largest(matrix + vector[None], 1)
         odd = left % 2 == 1
         return product(matrix, matrix), jnp.where(odd, moved, vector), jnp.floor(left / 2)
 
@@ -129,5 +131,5 @@ def _powers(step: Step, x: Clocks, aux: Any, n: jax.Array) -> Clocks:
 
 def product(a: jax.Array, b: jax.Array) -> jax.Array:
     """Max-plus matrix product of [I, J, ...] and [J, K, ...], batch axes last."""
-    rows = [jnp.max(a[i][:, None] + b, axis=0) for i in range(a.shape[0])]
+    rows = [largest(a[i][:, None] + b, 0) for i in range(a.shape[0])]
     return jnp.stack(rows)

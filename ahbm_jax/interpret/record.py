@@ -81,7 +81,7 @@ class Record:
         self.scratch = Scratch(0, max)
         self._buffers = 0
         self._depth = 0
-        self._streams = False
+        self._streamed_bytes: int | None = None  # element size of what composites stream
         self.rules = RULES
 
     # Placement and tensors --------------------------------------------------------------------
@@ -136,6 +136,14 @@ class Record:
             carry = body(tiles.at(index), carry)
         return carry
 
+    def steps(
+        self, plan: tuple[Step, ...], mesh: str, body: Callable[[Step, Any], Any], carry: Any
+    ) -> Any:
+        """One pass per step of the plan."""
+        for step in plan:
+            carry = body(step, carry)
+        return carry
+
     def repeat(self, count: int, body: Callable[[], None]) -> None:
         """`body` for each request."""
         for _ in range(count):
@@ -172,13 +180,14 @@ class Record:
         self.out.commands.append(replace(recorded, **sizes))
         return written
 
-    def stream(self, bytes_per_subtile: float) -> None:
-        """Reserve the windows of the composites in flight, once."""
-        if not self._streams:
-            self._streams = True
-            scheduler, gemm = self.machine.scheduler, self.machine.gemm
-            windows = scheduler.queue_depth_composites * gemm.stream_depth_subtiles
-            self.allocate(windows * bytes_per_subtile)
+    @property
+    def scratch_peak_bytes(self) -> int:
+        """Scratch needed, with the windows of the composites in flight if any streams."""
+        if self._streamed_bytes is None:
+            return int(self.scratch.peak)
+        gemm, queue = self.machine.gemm, self.machine.scheduler.queue_depth_composites
+        subtile = gemm.tile_k * gemm.tile_n * self._streamed_bytes
+        return int(self.scratch.peak + queue * gemm.stream_depth_subtiles * subtile)
 
     def message(self, step: Step, mesh: str, outgoing: bool, size: int, sharers: int) -> Message:
         """The message of this rank in `step`, as its sender or its receiver."""
@@ -236,8 +245,7 @@ def _gemm(self: Record, command: Command) -> int:
     a, b = command.operands
     sizes = {"inner": int(a.shape[1]), "epilogue": command.details["epilogue"]}
     if isinstance(b, Ref):
-        gemm = self.machine.gemm
-        self.stream(gemm.tile_k * gemm.tile_n * b.tensor.element_bytes)
+        self._streamed_bytes = b.tensor.element_bytes
         sizes |= {"streams": True, "hbm_bytes": int(b.bytes)}
     return self.emit(command, **sizes)
 
@@ -305,7 +313,7 @@ def record(kernel: Kernel, machine: Machine, launch: Launch) -> list[RankRecord]
         for pe in range(launch.placement.pes):
             interpreter = Record(machine, launch, (cube, pe))
             run_program(interpreter, kernel)
-            interpreter.out.scratch_peak_bytes = int(interpreter.scratch.peak)
+            interpreter.out.scratch_peak_bytes = interpreter.scratch_peak_bytes
             records.append(interpreter.out)
     return records
 

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from ahbm_jax.machine.number import cdiv, floordiv, mod
-from ahbm_jax.machine.topology import OFFSET, Position
+from ahbm_jax.machine.topology import OFFSET, Position, Step
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.handle import Handle, Ref, Shape, Tensor, Tile, Tiles
 from ahbm_jax.tl.launch import Launch, launch_tensors
@@ -109,6 +109,14 @@ class Values:
         count = cdiv(self.launch.placement.shard_tokens, tiles.extent)
         arrays, _ = jax.lax.scan(one, [h.payload for h in handles], jnp.arange(count))
         return jax.tree.unflatten(tree, _with_payloads(handles, arrays))
+
+    def steps(
+        self, plan: tuple[Step, ...], mesh: str, body: Callable[[Step, Any], Any], carry: Any
+    ) -> Any:
+        """One pass per step of the plan."""
+        for step in plan:
+            carry = body(step, carry)
+        return carry
 
     def repeat(self, count: int, body: Callable[[], None]) -> None:
         """Values are those of one request."""

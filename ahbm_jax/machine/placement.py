@@ -49,6 +49,12 @@ class Placement:
             return pe_local * self.cubes + cube_local
         return cube_local * self.pes + pe_local
 
+    def local_cube(self, order: Number) -> Number:
+        """CUBE, counted from `start_cube`, of the rank at `order` in fill order."""
+        if self.layout == "round_robin_cube_first":
+            return mod(order, self.cubes)
+        return floordiv(order, self.pes)
+
     def frontier(self, tokens: Number) -> Number:
         """Position in fill order of the first rank that holds less than those before it."""
         if self.layout == "contiguous":
@@ -78,12 +84,10 @@ class Placement:
             order, slot = floordiv(token, self.shard_tokens), mod(token, self.shard_tokens)
         else:
             order, slot = mod(token, self.ranks), floordiv(token, self.ranks)
-        if self.layout == "round_robin_cube_first":
-            cube_local, pe_local = mod(order, self.cubes), floordiv(order, self.cubes)
-        else:
-            cube_local, pe_local = floordiv(order, self.pes), mod(order, self.pes)
+        cube_first = self.layout == "round_robin_cube_first"
+        pe_local = floordiv(order, self.cubes) if cube_first else mod(order, self.pes)
         return (
-            mod(cube_local + self.start_cube, self.cubes),
+            mod(self.local_cube(order) + self.start_cube, self.cubes),
             mod(pe_local + self.start_pe, self.pes),
             slot,
         )

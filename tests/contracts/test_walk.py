@@ -198,6 +198,11 @@ ONE_RANK = {
         [ex_composite(), composite(), stream(40), elementwise("max", 4, 23)],
         {},
     ),
+    "no use of the accumulator: its buffer was loaded anew": (
+        54,
+        [ex_composite(), load(23), elementwise("max", 4, 23)],
+        {},
+    ),
     "s awaited: softmax 67..98": (
         113,
         [STREAMED, ex_composite(s=12)],
@@ -297,6 +302,11 @@ def test_the_scheduler_awaits_recv_async_not_the_cpu() -> None:
 def test_a_scope_awaits_a_send_until_it_has_left() -> None:
     done = run([*scope(1, send(0, 1)), *scope(1, LOOP)], [recv(0, 1)])
     assert done.finish_ns[0, 0] == 14
+
+
+def test_a_scope_awaits_recv_async() -> None:
+    receiver = [*scope(1, recv(0, 1, op="recv_async")), *scope(1, LOOP)]
+    assert run([send(0, 1)], receiver).finish_ns[0, 1] == 23
 
 
 def test_send_awaits_its_operand() -> None:

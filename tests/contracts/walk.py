@@ -312,7 +312,8 @@ class Rank:
 
     def finish_ns(self) -> float:
         events = [event.time for event in (*self.composites, *self.stores)]
-        return max([self.now, *events, *(port.free for port in self.ports.values())])
+        free = (engine.free for engine in (self.math, *self.ports.values()))
+        return max([self.now, *events, *free])
 
     def busy_ns(self) -> dict[str, float]:
         engines = {"dma": self.dma.busy, "gemm": self.gemm.busy, "math": self.math.busy}

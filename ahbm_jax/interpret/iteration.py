@@ -1,0 +1,178 @@
+"""A body that the timing interpreter runs again and again: tiles, reduce steps, requests.
+
+The interpreter's state and the clocks of what the body carries are one flat list of arrays. Which
+of them an iteration changes is found by tracing it once; the others stay out of the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from ahbm_jax.interpret.maxplus import iterate
+from ahbm_jax.tl.handle import Handle
+
+if TYPE_CHECKING:
+    from ahbm_jax.interpret.timing import Timing
+
+Array = jax.Array
+Body = Callable[[Any, Any], Any]
+
+
+def is_handle(x: Any) -> bool:
+    """Whether a pytree node is a handle."""
+    return isinstance(x, Handle)
+
+
+class Iteration:
+    """`carry = body(item, carry)`, over and over, from the interpreter's present state."""
+
+    def __init__(self, timing: Timing, body: Body, carry: Any) -> None:
+        self.timing, self.body = timing, body
+        self.handles, self.tree = jax.tree.flatten(carry, is_leaf=is_handle)
+        self.level = timing.level
+        self.pending_in = timing.pending_in
+        clocks = [timing.clock_of(handle) for handle in self.handles]
+        start = {"state": timing.state(), "carry": clocks}
+        paths, self.structure = jax.tree_util.tree_flatten_with_path(start)
+        self.leaves: list[Array] = [leaf for _, leaf in paths]
+        kinds = [path[1].key if path[0].key == "state" else "carry" for path, _ in paths]
+        self.kinds: list[str] = [str(kind) for kind in kinds]
+
+    def turn(self, item: Any, leaves: list[Array]) -> list[Array]:
+        """The state after one iteration from `leaves`."""
+        timing = self.timing
+        start = jax.tree.unflatten(self.structure, leaves)
+        timing.restore(start["state"])
+        timing.level, timing.pending_in = self.level + 1, self.pending_in
+        carried = [
+            replace(h, payload=timing.made(clock, drains=h.payload.drains))
+            for h, clock in zip(self.handles, start["carry"], strict=True)
+        ]
+        result = self.body(item, jax.tree.unflatten(self.tree, carried))
+        self.results = jax.tree.leaves(result, is_leaf=is_handle)
+        timing.level = self.level
+        clocks = [
+            old if new.payload.clock is None else timing.clock_of(new)
+            for old, new in zip(start["carry"], self.results, strict=True)
+        ]
+        return jax.tree.leaves({"state": timing.state(), "carry": clocks})
+
+    def probe(self, item: Any) -> list[bool]:
+        """Which leaves an iteration on `item` changes.
+
+        Also learns what an iteration leaves behind, so that the first starts as the others do:
+        accumulators that drain, and the scopes of a pending ex_composite.
+        """
+        flags: list[bool] = []
+
+        def trace(leaves: list[Array]) -> None:
+            after = self.turn(item, leaves)
+            flags[:] = [a is not b for a, b in zip(after, leaves, strict=True)]
+            self.handles = [
+                replace(h, payload=replace(h.payload, drains=h.payload.drains | r.payload.drains))
+                for h, r in zip(self.handles, self.results, strict=True)
+            ]
+
+        for _ in range(2):  # the second time from what the first left behind
+            jax.eval_shape(trace, self.leaves)
+            self.pending_in = self.timing.pending_in
+            self.timing.restore(jax.tree.unflatten(self.structure, self.leaves)["state"])
+        return flags
+
+    def scan(self, item_of: Callable[[Any], Any], xs: Any, length: int, active: Any = None) -> None:
+        """One iteration for each of `xs` on `item_of(x)`, kept where `active(item)` holds."""
+        first = jax.tree.map(lambda x: x[0], xs)
+        flags = self.probe(item_of(first))
+
+        def one(moving: list[Array], x: Any) -> tuple[list[Array], None]:
+            item = item_of(x)
+            after = self.turn(item, self._merge(moving, flags))
+            out = self._spread(_pick(after, flags))
+            if active is not None:
+                holds = active(item)
+                out = [jnp.where(holds, a, b) for a, b in zip(out, moving, strict=True)]
+            return out, None
+
+        moving, _ = jax.lax.scan(one, self._spread(_pick(self.leaves, flags)), xs, length=length)
+        self.leaves = self._merge(moving, flags)
+
+    def power(self, item: Any, n: Array) -> None:
+        """`n` iterations on equal items, by the algebra of their max-plus map."""
+        flags = self.probe(item)
+        clock = ("clocks", "scopes", "carry")
+        moves = [f and k in clock for f, k in zip(flags, self.kinds, strict=True)]
+        pends = [f and k == "pending" for f, k in zip(flags, self.kinds, strict=True)]
+        counted = self._counted(item, n)
+        timing = self.timing
+
+        def step(x: tuple, aux: tuple, offset: Any) -> tuple[tuple, tuple]:
+            constants = [
+                leaf + offset if kind in clock else leaf
+                for leaf, kind in zip(self.leaves, self.kinds, strict=True)
+            ]
+            timing.offset = offset
+            after = self.turn(item, _merge(_merge(constants, x, moves), aux, pends))
+            timing.offset = None
+            return tuple(self._spread(_pick(after, moves))), tuple(
+                self._spread(_pick(after, pends))
+            )
+
+        x, aux = iterate(
+            step,
+            tuple(self._spread(_pick(self.leaves, moves))),
+            tuple(self._spread(_pick(self.leaves, pends))),
+            n,
+        )
+        self.leaves = _merge(_merge(counted, x, moves), aux, pends)
+
+    def finish(self) -> Any:
+        """Leave the interpreter in the state reached; returns what is carried out."""
+        timing = self.timing
+        end = jax.tree.unflatten(self.structure, self.leaves)
+        timing.restore(end["state"])
+        timing.pending_in = self.pending_in
+        handles = [
+            replace(h, payload=timing.made(clock, drains=h.payload.drains))
+            for h, clock in zip(self.handles, end["carry"], strict=True)
+        ]
+        return jax.tree.unflatten(self.tree, handles)
+
+    def _counted(self, item: Any, n: Array) -> list[Array]:
+        """The leaves with `n` equal iterations counted, and scratch as they leave it."""
+        after = jax.tree.unflatten(self.structure, self.turn(item, self.leaves))["state"]
+        whole = jax.tree.unflatten(self.structure, self.leaves)
+        start = whole["state"]
+        whole["state"] = dict(start) | {
+            "counts": jax.tree.map(lambda a, b: a + n * (b - a), start["counts"], after["counts"]),
+            "scratch": _piled(start["scratch"], after["scratch"], n),
+        }
+        return jax.tree.leaves(whole)
+
+    def _spread(self, leaves: list[Array]) -> list[Array]:
+        shape = self.timing.shape
+        return [jnp.broadcast_to(leaf, shape) for leaf in leaves]
+
+    def _merge(self, moving: Any, flags: list[bool]) -> list[Array]:
+        return _merge(self.leaves, moving, flags)
+
+
+def _piled(start: dict[str, Array], after: dict[str, Array], n: Array) -> dict[str, Array]:
+    """Scratch after `n` iterations: what an iteration does not free piles up."""
+    grown = after["used"] - start["used"]
+    last = after["peak"] + jnp.maximum(n - 1.0, 0.0) * grown
+    peak = jnp.where(n > 0, jnp.maximum(last, start["peak"]), start["peak"])
+    return {"used": start["used"] + n * grown, "peak": peak}
+
+
+def _pick(leaves: list[Array], flags: list[bool]) -> list[Array]:
+    return [leaf for leaf, flag in zip(leaves, flags, strict=True) if flag]
+
+
+def _merge(leaves: list[Array], moving: Any, flags: list[bool]) -> list[Array]:
+    moved = iter(moving)
+    return [next(moved) if flag else leaf for leaf, flag in zip(leaves, flags, strict=True)]
