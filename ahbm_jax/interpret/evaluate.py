@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
+from jax.custom_derivatives import SymbolicZero
 
 from ahbm_jax.interpret.algebra import largest
 from ahbm_jax.interpret.timing import COUNTS, Timing
@@ -238,30 +239,45 @@ def latency_function(kernel: Kernel, static: Static) -> Callable[..., Array]:
         latency = jnp.where(evaluation.result_code() > 0, jnp.inf, evaluation.latency_ns())
         return _spread_like(latency, leaves)
 
-    def partials(leaves: tuple[Array, ...]) -> Array:
-        basis = jnp.eye(len(leaves), dtype=leaves[0].dtype)
+    def partials_of(group: range) -> Callable[[tuple[Array, ...]], Array]:
+        def partials(leaves: tuple[Array, ...]) -> Array:
+            moved = tuple(leaves[i] for i in group)
 
-        def along(direction: Array) -> Array:
-            tangents = tuple(
-                jnp.broadcast_to(d, leaf.shape)
-                for d, leaf in zip(direction, leaves, strict=True)
-            )
-            return jax.jvp(lambda *xs: value(xs), leaves, tangents)[1]
+            def of_moved(*moved: Array) -> Array:
+                return value((*leaves[: group.start], *moved, *leaves[group.stop :]))
 
-        return jax.vmap(along)(basis)
+            def along(direction: Array) -> Array:
+                tangents = [
+                    jnp.broadcast_to(d, leaf.shape)
+                    for d, leaf in zip(direction, moved, strict=True)
+                ]
+                return jax.jvp(of_moved, moved, tuple(tangents))[1]
 
+            return jax.vmap(along)(jnp.eye(len(moved), dtype=leaves[0].dtype))
+
+        return partials
+
+    # Sizes are rarely differentiated, and without their tangents the costs' need less work.
+    costs = len(static.cost_names)
+    groups = (range(costs), range(costs, len(names)))
     forward = _batch_last(value, CHUNK)
-    derivative = _batch_last(partials, DERIVATIVE_CHUNK)
+    derivatives = [_batch_last(partials_of(group), DERIVATIVE_CHUNK) for group in groups]
 
     @jax.custom_jvp
     def latency(*leaves: Array) -> Array:
         return forward(*leaves)
 
-    @latency.defjvp
-    def rule(leaves: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
-        rows = derivative(*leaves)
-        return latency(*leaves), sum(row * t for row, t in zip(rows, tangents, strict=True))
+    def rule(leaves: tuple[Array, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
+        out = latency(*leaves)
+        slope = jnp.zeros_like(out)
+        for group, derivative in zip(groups, derivatives, strict=True):
+            if any(not isinstance(tangents[i], SymbolicZero) for i in group):
+                for i, row in zip(group, derivative(*leaves), strict=True):
+                    if not isinstance(tangents[i], SymbolicZero):
+                        slope = slope + row * tangents[i]
+        return out, slope
 
+    latency.defjvp(rule, symbolic_zeros=True)
     return jax.jit(latency)
 
 

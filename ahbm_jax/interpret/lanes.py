@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from ahbm_jax.interpret.algebra import largest
 from ahbm_jax.machine.number import floordiv, mod
 from ahbm_jax.machine.params import Grid
-from ahbm_jax.machine.topology import OFFSET, Position
+from ahbm_jax.machine.topology import OFFSET, Position, Step, movement
 from ahbm_jax.tl.launch import Launch
 
 CLASSES, CUBE_CLASSES, RANKS, ROOTS = "classes", "cube classes", "ranks", "roots"
@@ -126,6 +126,22 @@ class Lanes:
         if source == CUBE_CLASSES and target != CUBE_CLASSES:
             x = self._cubes.spread(x, self._local_cube)
         return x
+
+    def movement(self, plan: tuple[Step, ...], mesh: str) -> tuple[Array, Array]:
+        """Who sends and who receives in each step, [steps, CUBEs, 1, batch] or [steps, 1, PEs, b]."""
+        grid = self.grid
+        if mesh == "pe":
+            tables = movement(plan, grid.pe_rows, grid.pe_cols, ragged=True)
+            size = self.pe.count
+        else:
+            tables = movement(plan, grid.cube_rows, grid.cube_cols, ragged=False)
+            size = self.cube.rows * (grid.cube_cols + 1) + self.cube.cols
+        number = jnp.asarray(size, jnp.int32).reshape(-1)  # out of range is clamped
+        rows = (jnp.moveaxis(jnp.asarray(table)[number], 0, -1) for table in tables)
+        sends, receives = (
+            jnp.expand_dims(row, 1 if mesh == "pe" else 2) for row in rows
+        )
+        return sends, receives
 
     def shift(self, x: Array, mesh: str, direction: str, hops: int) -> Array:
         """Each rank's value of the rank `hops` away against `direction`; `-inf` from outside."""

@@ -13,9 +13,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ahbm_jax.interpret.algebra import largest
+from ahbm_jax.interpret.algebra import largest, maximum
 
-Clocks = tuple[jax.Array, ...]
+Array = jax.Array
+Clocks = tuple[Array, ...]
 Step = Callable[[Clocks, Any, Any], tuple[Clocks, Any]]
 
 PERIODS = (1, 2, 3)  # increments that repeat after this many iterations are recognised
@@ -23,7 +24,7 @@ BLOCK = 2 * max(PERIODS)  # iterations between two looks for a period
 BLOCKS = 8  # looks before powers take over
 
 
-def iterate(step: Step, x: Clocks, aux: Any, n: jax.Array) -> tuple[Clocks, Any]:
+def iterate(step: Step, x: Clocks, aux: Any, n: Array) -> tuple[Clocks, Any]:
     """State after `n` iterations of `step(x, aux, offset) -> (x, aux)`, exactly.
 
     Plain steps are taken until, for a period p, the state has grown by the same amount eta in
@@ -42,73 +43,62 @@ def iterate(step: Step, x: Clocks, aux: Any, n: jax.Array) -> tuple[Clocks, Any]
     def block(carry: tuple) -> tuple:
         x, aux, left, looks = carry
 
-        def one(carry: tuple, i: jax.Array) -> tuple:
-            x, aux = carry
+        def one(carry: tuple, i: Array) -> tuple:
             active = i < left
-            moved, aux_moved = step(x, aux, 0.0)
-            x = _select(active, moved, x)
-            aux = _select(active, aux_moved, aux)
-            return (x, aux), x
+            moved = step(*carry, 0.0)
+            kept = jax.tree.map(lambda new, old: jnp.where(active, new, old), moved, carry)
+            return kept, jnp.stack(kept[0])
 
-        (end, aux), history = jax.lax.scan(one, (x, aux), jnp.arange(BLOCK, dtype=n.dtype))
-        states = [x, *(tuple(h[i] for h in history) for i in range(BLOCK))]
-        left = jnp.maximum(left - BLOCK, 0.0)
-        found = jnp.zeros(left.shape, bool)
+        (_, aux), history = jax.lax.scan(one, (x, aux), jnp.arange(BLOCK, dtype=n.dtype))
+        states = jnp.concatenate([jnp.stack(x)[None], history])
+        left = maximum(left - BLOCK, jnp.zeros_like(left))
+        end, found = states[-1], left <= 0
         for period in PERIODS:
-            regular = _is_regular(states, period) & (left > 0) & ~found
-            end = _select(regular, _extrapolate(states, period, left), end)
+            regular = _is_regular(states, period) & ~found
+            end = jnp.where(regular, _extrapolate(states, period, left), end)
             found = found | regular
-        return end, aux, jnp.where(found, 0.0, left), looks + 1
+        return tuple(end), aux, jnp.where(found, 0.0, left), looks + 1
 
-    def unfinished(carry: tuple) -> jax.Array:
+    def unfinished(carry: tuple) -> Array:
         _, _, left, looks = carry
         return jnp.any(left > 0) & (looks < BLOCKS)
 
     x, aux, left, _ = jax.lax.while_loop(unfinished, block, (x, aux, n, 0))
-    x = jax.lax.cond(
-        jnp.any(left > 0), lambda: _powers(step, x, aux, left), lambda: x
-    )
+    x = jax.lax.cond(jnp.any(left > 0), lambda: _powers(step, x, aux, left), lambda: x)
     return x, aux
 
 
-def _select(where: jax.Array, new: Any, old: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(where, a, b), new, old)
-
-
-def _is_regular(states: list[Clocks], period: int) -> jax.Array:
+def _is_regular(states: Array, period: int) -> Array:
     """Whether all clocks grew by one amount over each of the last two periods."""
-    last, middle, first = states[-1], states[-1 - period], states[-1 - 2 * period]
-    recent = jnp.stack([a - b for a, b in zip(last, middle, strict=True)])
-    before = jnp.stack([b - c for b, c in zip(middle, first, strict=True)])
-    size = jnp.max(jnp.abs(jnp.where(jnp.isfinite(jnp.stack(last)), jnp.stack(last), 0.0)), axis=0)
+    last, middle, first = (states[-1 - i * period] for i in range(3))
+    recent, before = last - middle, middle - first
+    size = jnp.max(jnp.where(jnp.isfinite(last), jnp.abs(last), 0.0), axis=0)
     tolerance = 8 * jnp.finfo(recent.dtype).eps * size
     eta = jnp.max(jnp.where(jnp.isnan(recent), -jnp.inf, recent), axis=0)
-    same = (jnp.abs(recent - eta) <= tolerance) & (jnp.abs(before - eta) <= tolerance)
-    absent = jnp.stack([jnp.isneginf(a) for a in last])  # -inf constrains nothing, then or later
-    return jnp.all(same | absent, axis=0)
+    same = (jnp.abs(recent - eta[None]) <= tolerance[None]) & (
+        jnp.abs(before - eta[None]) <= tolerance[None]
+    )
+    return jnp.all(same | jnp.isneginf(last), axis=0)  # -inf constrains nothing, then or later
 
 
-def _extrapolate(states: list[Clocks], period: int, left: jax.Array) -> Clocks:
+def _extrapolate(states: Array, period: int, left: Array) -> Array:
     """State after `left` more iterations of a map whose states repeat with `period`."""
     whole = jnp.ceil(left / period)
     back = whole * period - left  # the state this many iterations ago, plus whole periods
-    out = []
-    for i in range(len(states[-1])):
-        now, then = states[-1][i], states[-1 - period][i]
-        growth = jnp.where(jnp.isneginf(now), 0.0, now - jnp.where(jnp.isneginf(now), 0.0, then))
-        origin = now
-        for b in range(1, period):
-            origin = jnp.where(back == b, states[-1 - b][i], origin)
-        out.append(origin + whole * growth)
-    return tuple(out)
+    absent = jnp.isneginf(states[-1])
+    growth = jnp.where(absent, 0.0, states[-1] - jnp.where(absent, 0.0, states[-1 - period]))
+    origin = states[-1]
+    for b in range(1, period):
+        origin = jnp.where(back == b, states[-1 - b], origin)
+    return origin + whole * growth
 
 
-def _powers(step: Step, x: Clocks, aux: Any, n: jax.Array) -> Clocks:
+def _powers(step: Step, x: Clocks, aux: Any, n: Array) -> Clocks:
     """State after `n` iterations by binary powers of the augmented max-plus matrix."""
     size = len(x) + 1  # the last coordinate is the constant
     units = jnp.where(jnp.eye(size, dtype=x[0].dtype) > 0, 0.0, -jnp.inf)
 
-    def column(unit: jax.Array) -> jax.Array:
+    def column(unit: Array) -> Array:
         unit = unit.reshape(size, *(1,) * x[0].ndim)
         vector = tuple(jnp.broadcast_to(unit[i], x[0].shape) for i in range(size - 1))
         image, _ = step(vector, aux, unit[-1])
@@ -129,7 +119,7 @@ def _powers(step: Step, x: Clocks, aux: Any, n: jax.Array) -> Clocks:
     return tuple(vector[:-1])
 
 
-def product(a: jax.Array, b: jax.Array) -> jax.Array:
+def product(a: Array, b: Array) -> Array:
     """Max-plus matrix product of [I, J, ...] and [J, K, ...], batch axes last."""
     rows = [largest(a[i][:, None] + b, 0) for i in range(a.shape[0])]
     return jnp.stack(rows)

@@ -170,6 +170,17 @@ class Timing:
         """`x`, made in lanes `space`, in the current ones."""
         return self.lanes.convert(x, space, self.space, self.root_mask)
 
+    def view_all(self, tree: Any, space: str) -> Any:
+        """As `view`, of all arrays of a pytree at once."""
+        leaves, structure = jax.tree.flatten(tree)
+        shape = self.lanes.shape(space, self.batch)
+        wide = [i for i, leaf in enumerate(leaves) if leaf.shape[:2] != (1, 1)]
+        if wide and space != self.space:
+            stacked = jnp.stack([jnp.broadcast_to(leaves[i], shape) for i in wide])
+            for i, leaf in zip(wide, jax.vmap(lambda x: self.view(x, space))(stacked), strict=True):
+                leaves[i] = leaf
+        return jax.tree.unflatten(structure, leaves)
+
     @property
     def shape(self) -> tuple[int, int, int]:
         """Shape of a clock."""
@@ -177,7 +188,7 @@ class Timing:
 
     def _move(self, space: str) -> None:
         before, self.space = self.space, space
-        self.restore(jax.tree.map(lambda x: self.view(x, before), self.state()))
+        self.restore(self.view_all(self.state(), before))
 
     def position(self, mesh: str) -> Position:
         """Places of all ranks; from here on those that differ in it have clocks of their own."""
@@ -335,8 +346,7 @@ class Timing:
         self._move(ROOTS)
         result = then(carry)
         inside, self.space, self.root_mask = self.state(), RANKS, None
-        before = jax.tree.map(lambda x: self.view(x, outside), before)
-        self.restore(_where(predicate, inside, before))
+        self.restore(_where(predicate, inside, self.view_all(before, outside)))
         return result
 
     def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any:
@@ -364,12 +374,10 @@ class Timing:
         """The steps of a plan as one compiled body, each with its moves and its ranks."""
         if not plan:
             return carry
-        here = self.position(mesh)
+        self.position(mesh)
         moves = tuple(dict.fromkeys((step.direction, step.hops) for step in plan))
         which = jnp.array([moves.index((step.direction, step.hops)) for step in plan])
-        shape = jnp.broadcast_shapes(here.row.shape, here.used.shape)
-        sends = jnp.stack([jnp.broadcast_to(step.sends(here), shape) for step in plan])
-        receives = jnp.stack([jnp.broadcast_to(step.receives(here), shape) for step in plan])
+        sends, receives = self.lanes.movement(plan, mesh)
         iteration = Iteration(self, body, carry)
         iteration.scan(
             lambda x: TracedStep(moves, *x), (which, sends, receives), len(plan)

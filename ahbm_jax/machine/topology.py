@@ -10,10 +10,13 @@ CUBEs of a group fill a rectangle. Rows of a mesh are `N` (towards row 0) to `S`
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ahbm_jax.machine.number import clip, floordiv, mod, where
 
@@ -119,6 +122,7 @@ def _column_is(columns: list[tuple[int, int]]) -> Predicate:
     return senders
 
 
+@functools.lru_cache(maxsize=64)
 def tree(rows: int, cols: int) -> tuple[Step, ...]:
     """Binary tree on a mesh of at most `rows` x `cols`: columns fold to row 0, then row 0 folds.
 
@@ -139,6 +143,7 @@ def tree(rows: int, cols: int) -> tuple[Step, ...]:
     return tuple(steps)
 
 
+@functools.lru_cache(maxsize=64)
 def centre_mesh(rows: int, cols: int) -> tuple[Step, ...]:
     """Chains along each row to the centre column, then along it to the centre row (ADR-0060 4.2)."""
     steps = [
@@ -159,6 +164,7 @@ def centre_mesh(rows: int, cols: int) -> tuple[Step, ...]:
     return tuple(steps)
 
 
+@functools.lru_cache(maxsize=64)
 def ring(rows: int, cols: int) -> tuple[Step, ...]:
     """A chain of one-hop neighbours through every position (a ring less its closing edge).
 
@@ -214,6 +220,31 @@ CUBE_COLLECTIVES = {
     ),
     "ring": Collective(ring, lambda at, cols: (at.row == 0) & (at.col == at.width(0) - 1)),
 }
+
+
+@functools.lru_cache(maxsize=64)
+def movement(
+    plan: tuple[Step, ...], rows: int, cols: int, *, ragged: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Who sends and who receives in each step, for every size of a mesh of at most rows x cols.
+
+    With `ragged` sizes are counts 0, 1, ... of positions in row order; otherwise rectangles
+    r x c, at index r (cols + 1) + c. Both results are [sizes, steps, rows cols] booleans.
+    """
+    if ragged:
+        sizes = [(rows, cols, count) for count in range(rows * cols + 1)]
+    else:
+        sizes = [(r, c, r * c) for r in range(rows + 1) for c in range(cols + 1)]
+    sends = np.zeros((len(sizes), len(plan), rows * cols), bool)
+    receives = np.zeros_like(sends)
+    for number, (r, c, count) in enumerate(sizes):
+        for index in range(rows * cols):
+            row, col = divmod(index, cols)
+            at = Position(row=row, col=col, rows=r, cols=c, count=count)
+            if at.used:
+                sends[number, :, index] = [step.sends(at) for step in plan]
+                receives[number, :, index] = [step.receives(at) for step in plan]
+    return sends, receives
 
 
 def rectangle(cubes: int, rows: int, cols: int) -> tuple[int, int] | None:

@@ -104,9 +104,7 @@ def check_input(
     """
     mesh = settings.pop("mesh", None)
     q, k, v = (np.asarray(x) for x in (q, k, v))
-    return run_case(
-        Case(name="input", q=q, k=k, v=v, settings=settings), kernel=kernel, mesh=mesh
-    )
+    return run_case(Case(name="input", q=q, k=k, v=v, settings=settings), kernel=kernel, mesh=mesh)
 
 
 def _check_finite(case: Case) -> None:

@@ -35,9 +35,9 @@ class Errors:
       rms: root mean square of |o - o*| / (u envelope).
       share_rounded: share of outputs equal to o* rounded to the storage type.
       share_bar: smallest share allowed; 0 where the mode asks for none.
-      lse_error: largest error of the log-sum-exp, relative (absolute below 1), per 1 + largest score
-        of the row where the logarithm cancels it; infinite unless -inf is where a row sees nothing.
-        None if the kernel returns none.
+      lse_error: largest error of the log-sum-exp, relative (absolute below 1); per 1 + the row's
+        largest score where the logarithm cancels it; infinite unless -inf is exactly where a row
+        sees nothing. None if the kernel returns none.
       lse_bar: largest lse_error allowed.
     """
 
@@ -54,7 +54,7 @@ class Errors:
     def passed(self) -> bool:
         """Whether every bar is met."""
         lse_passed = self.lse_error is None or self.lse_error <= self.lse_bar
-        return self.E <= self.E_bar and self.share_rounded >= self.share_bar and lse_passed
+        return self.E_bar >= self.E and self.share_rounded >= self.share_bar and lse_passed
 
 
 def measure(o: Any, lse: Any, reference: Any, storage: str, *, exact_p: bool = False) -> Errors:

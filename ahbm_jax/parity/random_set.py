@@ -61,7 +61,10 @@ def _draw(index: int, rng: np.random.Generator, knobs: dict[str, Any]) -> Case:
     cubes, pes, rows = knobs["cubes"], knobs["pes"], knobs["rows"]
     cache = int(rng.integers(rows, 400))
     settings = {
-        **{name: knobs[name] for name in ("variant", "tile", "layout", "level2", "level1", "packed")},
+        **{
+            name: knobs[name]
+            for name in ("variant", "tile", "layout", "level2", "level1", "packed")
+        },
         "grid": (cubes, pes),
         "kv_len": _length(rng, knobs["length"], cache, rows, cubes * pes),
         "exact_p": exact_p,
@@ -80,7 +83,7 @@ def _draw(index: int, rng: np.random.Generator, knobs: dict[str, Any]) -> Case:
 def _length(rng: np.random.Generator, kind: str, cache: int, rows: int, ranks: int) -> int:
     if kind == "full":
         return cache
-    low, most = {"inside": (1, cache), "few": (1, 2 * ranks), "at most T": (0, rows)}[kind]
+    low, most = {"inside": (1, cache), "few": (2, 2 * ranks + 2), "at most T": (0, rows)}[kind]
     return int(rng.integers(low, min(most, cache), endpoint=True))
 
 
