@@ -1,0 +1,34 @@
+"""GQA FlashAttention on a PE-grid accelerator with HBM cubes: right, how fast, bound by what.
+
+The public names are imported when first used, so that `ahbm --help` does not wait for JAX.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ahbm_jax.attention import attention
+    from ahbm_jax.config.load import load_machine, load_workload
+    from ahbm_jax.result import Result, latency_ns, run
+
+_HOMES = {
+    "attention": "ahbm_jax.attention",
+    "load_machine": "ahbm_jax.config.load",
+    "load_workload": "ahbm_jax.config.load",
+    "Result": "ahbm_jax.result",
+    "latency_ns": "ahbm_jax.result",
+    "run": "ahbm_jax.result",
+}
+
+__all__ = ["Result", "attention", "latency_ns", "load_machine", "load_workload", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module `ahbm_jax` has no attribute `{name}`")
+    # A submodule of the same name would otherwise take the place of the function.
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

@@ -317,3 +317,30 @@ def record(kernel: Kernel, machine: Machine, launch: Launch) -> list[RankRecord]
             records.append(interpreter.out)
     return records
 
+
+
+def message_depth(records: list[RankRecord]) -> int:
+    """Longest chain of messages, each sent after the one before it was received: reduce rounds."""
+    depth = {entry.rank: 0 for entry in records}
+    position = dict.fromkeys(depth, 0)
+    sent: dict[tuple[Rank, Rank], list[int]] = {}
+    programs = {
+        entry.rank: [c for c in entry.commands if c.message is not None] for entry in records
+    }
+    moved = True
+    while moved:
+        moved = False
+        for rank, commands in programs.items():
+            while position[rank] < len(commands):
+                command = commands[position[rank]]
+                assert command.message is not None
+                channel = (command.message.source, command.message.target)
+                if command.op == "send":
+                    sent.setdefault(channel, []).append(depth[rank] + 1)
+                elif sent.get(channel):
+                    depth[rank] = max(depth[rank], sent[channel].pop(0))
+                else:
+                    break
+                position[rank] += 1
+                moved = True
+    return max(depth.values())

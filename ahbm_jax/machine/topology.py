@@ -145,23 +145,38 @@ def tree(rows: int, cols: int) -> tuple[Step, ...]:
 
 @functools.lru_cache(maxsize=64)
 def centre_mesh(rows: int, cols: int) -> tuple[Step, ...]:
-    """Chains along each row to the centre column, then along it to the centre row (ADR-0060 4.2)."""
-    steps = [
-        Step("E", 1, lambda at, s=s: (at.col == s) & (s < floordiv(at.cols, 2))) for s in range(cols // 2)
-    ]
-    steps += [
-        Step("W", 1, lambda at, s=s: (at.col == s) & (s > floordiv(at.cols, 2)))
-        for s in range(cols - 1, 1, -1)
-    ]
-    steps += [
-        Step("S", 1, lambda at, s=s: (at.col == floordiv(at.cols, 2)) & (at.row == s) & (s < floordiv(at.rows, 2)))
-        for s in range(rows // 2)
-    ]
-    steps += [
-        Step("N", 1, lambda at, s=s: (at.col == floordiv(at.cols, 2)) & (at.row == s) & (s > floordiv(at.rows, 2)))
-        for s in range(rows - 1, 1, -1)
-    ]
+    """Chains along each row to the centre column, then along it to the centre row (ADR-0060 4.2).
+
+    The shorter side of an even line comes first: its partial arrives first.
+    """
+    steps = _chain("W", range(cols - 1, 1, -1), lambda at: at.col, lambda at: at.cols)
+    steps += _chain("E", range(cols // 2), lambda at: at.col, lambda at: at.cols)
+
+    def in_centre_column(at: Position) -> Number:
+        return at.col == floordiv(at.cols, 2)
+
+    for step in (
+        *_chain("N", range(rows - 1, 1, -1), lambda at: at.row, lambda at: at.rows),
+        *_chain("S", range(rows // 2), lambda at: at.row, lambda at: at.rows),
+    ):
+        senders = step.senders
+        steps.append(
+            Step(step.direction, 1, lambda at, s=senders: s(at) & in_centre_column(at))
+        )
     return tuple(steps)
+
+
+def _chain(
+    direction: str, places: range, place: Predicate, size: Predicate
+) -> list[Step]:
+    """One-hop steps from each of `places`, in order, as far as the centre of a line."""
+
+    def senders(at: Position, source: int) -> Number:
+        centre = floordiv(size(at), 2)
+        outside = place(at) > centre if direction in "WN" else place(at) < centre
+        return (place(at) == source) & outside
+
+    return [Step(direction, 1, lambda at, s=s: senders(at, s)) for s in places]
 
 
 @functools.lru_cache(maxsize=64)

@@ -68,11 +68,12 @@ def run_case(
       mesh: device mesh with axes `cube` and `pe`, of the sizes of the case's grid.
     """
     settings = {**case.settings} if variant is None else {**case.settings, "variant": variant}
-    runs = [attention(kernel, case.q, case.k, case.v, mesh=mesh, **settings) for _ in range(2)]
+    inputs: tuple[Any, Any, Any] = case.q, case.k, case.v
+    runs = [attention(kernel, *inputs, mesh=mesh, **settings) for _ in range(2)]
     (o, lse), again = runs[0], runs[1]
     _check_finite(case)
     numbers = {name: settings[name] for name in ("kv_len", "softmax_scale") if name in settings}
-    right = reference()(case.q, case.k, case.v, **numbers)
+    right = reference()(*inputs, **numbers)
     storage = str(case.q.dtype)
     return CaseResult(
         name=case.name,

@@ -20,6 +20,7 @@ MODES = (  # storage type, exact_p
     ("float32", False),
 )
 LENGTHS = ("full", "inside", "few", "at most T")
+AS_DRAWN = ("variant", "tile", "layout", "level2", "level1", "packed")  # arguments of attention
 KNOBS: dict[str, Sequence[Any]] = {
     "group": (1, 3, 4, 5, 8, 12, 16),
     "kv_heads": (1, 2, 3),
@@ -61,10 +62,7 @@ def _draw(index: int, rng: np.random.Generator, knobs: dict[str, Any]) -> Case:
     cubes, pes, rows = knobs["cubes"], knobs["pes"], knobs["rows"]
     cache = int(rng.integers(rows, 400))
     settings = {
-        **{
-            name: knobs[name]
-            for name in ("variant", "tile", "layout", "level2", "level1", "packed")
-        },
+        **{name: knobs[name] for name in AS_DRAWN},
         "grid": (cubes, pes),
         "kv_len": _length(rng, knobs["length"], cache, rows, cubes * pes),
         "exact_p": exact_p,
@@ -76,8 +74,9 @@ def _draw(index: int, rng: np.random.Generator, knobs: dict[str, Any]) -> Case:
     if knobs["scaled"]:
         settings["softmax_scale"] = float(np.float32(rng.uniform(0.3, 1.5) / np.sqrt(dim)))
     sizes = (knobs["kv_heads"], knobs["group"], rows, cache, dim)
-    arrays = _values(rng, STORAGE[storage], settings["kv_len"], *sizes)
-    return Case(name=f"random {index}", settings=settings, **arrays)
+    q, k, v = (x.astype(STORAGE[storage]) for x in _values(rng, *sizes))
+    k, v = (garbage_past(x, settings["kv_len"]) for x in (k, v))
+    return Case(name=f"random {index}", q=q, k=k, v=v, settings=settings)
 
 
 def _length(rng: np.random.Generator, kind: str, cache: int, rows: int, ranks: int) -> int:
@@ -93,21 +92,12 @@ def _shape(rng: np.random.Generator, cubes: int) -> tuple[int, int]:
 
 
 def _values(
-    rng: np.random.Generator,
-    storage: Any,
-    tokens: int,
-    kv_heads: int,
-    group: int,
-    rows: int,
-    cache: int,
-    dim: int,
-) -> dict[str, np.ndarray]:
-    """Queries of unlike sizes, keys with outlier channels, values over four decades."""
+    rng: np.random.Generator, kv_heads: int, group: int, rows: int, cache: int, dim: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Queries of unlike sizes, keys with an outlier channel, values over four decades."""
     q = rng.normal(size=(kv_heads * group, rows, dim))
     q *= 2.0 ** rng.uniform(-2, 1, size=(len(q), 1, 1))
     k = rng.normal(size=(kv_heads, cache, dim)) + rng.normal(size=(kv_heads, 1, dim))
     k[..., rng.integers(dim)] *= 8
     v = rng.normal(size=k.shape) * 10.0 ** rng.uniform(-2, 2, size=(kv_heads, 1, dim))
-    v += rng.normal(size=(kv_heads, 1, dim))
-    k, v = (garbage_past(x.astype(storage), tokens) for x in (k, v))
-    return {"q": q.astype(storage), "k": k, "v": v}
+    return q, k, v + rng.normal(size=(kv_heads, 1, dim))

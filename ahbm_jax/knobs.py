@@ -1,0 +1,286 @@
+"""The knobs of a run: their names, defaults and bounds, and the point that they describe."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ahbm_jax.errors import UsageError, nearest
+from ahbm_jax.interpret.evaluate import Static, leaf_names
+from ahbm_jax.kernel_names import Kernel, resolve_kernel
+from ahbm_jax.machine.costs import costs_ns
+from ahbm_jax.machine.params import Machine, Workload, replace
+from ahbm_jax.machine.placement import LAYOUTS, Placement
+from ahbm_jax.machine.topology import CUBE_COLLECTIVES, PE_COLLECTIVES, rectangle
+from ahbm_jax.tl.launch import Launch
+
+Number = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knobs:
+    """What a run varies beside the machine and the workload.
+
+    Attributes:
+      variant: variant of a shipped kernel.
+      context: tokens in the KV cache (may be traced, as all numbers up to `start_pe`).
+      C: CUBEs of the group; they form the squarest rectangle in the mesh.
+      P: PEs of each CUBE.
+      tile: tokens per tile.
+      cache_tokens: tokens that the cache is allocated for (default: `context`); `contiguous`
+        places by it.
+      start_cube: rotation of the placement over CUBEs.
+      start_pe: rotation of the placement over PEs.
+      layout: placement of tokens.
+      level2: reduce over PEs.
+      level1: reduce over CUBEs.
+      packed: (m, l, O) in one message.
+      users: requests that run through the group one after the other.
+      query_length: query rows T, bottom-right causal.
+      group_shape: rows and columns of the CUBEs, instead of the squarest rectangle.
+    """
+
+    variant: str = "opt3"
+    context: Number = 8192
+    C: Number = None
+    P: Number = None
+    tile: Number = 256
+    cache_tokens: Number = None
+    start_cube: Number = 0
+    start_pe: Number = 0
+    layout: str = "contiguous"
+    level2: str = "tree"
+    level1: str = "mesh"
+    packed: bool = False
+    users: int = 1
+    query_length: int = 1
+    group_shape: tuple[int, int] | None = None
+
+
+NUMBERS = ("context", "C", "P", "tile", "cache_tokens", "start_cube", "start_pe")
+CHOICES = {
+    "layout": LAYOUTS,
+    "level2": tuple(PE_COLLECTIVES),
+    "level1": tuple(CUBE_COLLECTIVES),
+    "packed": (False, True),
+}
+LARGEST = 2**24  # integers up to this are exact in float32
+DEFAULT_CUBES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A kernel on a machine with every number settled: what the timing interpreter evaluates."""
+
+    kernel: Kernel
+    static: Static
+    leaves: dict[str, Number]
+    machine: Machine
+    workload: Workload
+    knobs: Knobs
+
+    def arrays(self) -> list[jax.Array]:
+        """The point's floats, each of shape [1], in the order the evaluation takes them."""
+        dtype = jnp.result_type(float)
+        return [
+            jnp.asarray(self.leaves[name], dtype).reshape(1) for name in leaf_names(self.static)
+        ]
+
+    def launch(self) -> Launch:
+        """Launch arguments, as integers (concrete points only)."""
+        sizes = {name: int(x) for name, x in self.leaves.items() if not isinstance(x, jax.Array)}
+        placement = Placement(
+            layout=self.static.layout,
+            cubes=sizes["cube_rows"] * sizes["cube_cols"],
+            pes=sizes["pes"],
+            cache_tokens=sizes["cache_tokens"],
+            start_cube=sizes["start_cube"],
+            start_pe=sizes["start_pe"],
+        )
+        return Launch(
+            context_tokens=sizes["context_tokens"],
+            query_tokens=self.static.query_tokens,
+            group=sizes["group"],
+            head_dim=sizes["head_dim"],
+            element_bytes=self.static.element_bytes,
+            softmax_scale=sizes["head_dim"] ** -0.5,
+            tile_tokens=sizes["tile_tokens"],
+            cube_rows=sizes["cube_rows"],
+            cube_cols=sizes["cube_cols"],
+            placement=placement,
+            level1=self.static.level1,
+            level2=self.static.level2,
+            packed=self.static.packed,
+            users=self.static.users,
+        )
+
+
+def point(
+    kernel: str | Kernel, machine: Machine, workload: Workload, knobs: dict[str, Any]
+) -> Point:
+    """Settle the knobs. Dotted names (`"hbm.access_latency_ns"`) replace the machine's numbers.
+
+    Raises:
+      UsageError: an unknown knob, or a concrete value out of its bounds.
+    """
+    from ahbm_jax.config.check import check_machine, check_workload
+
+    machine = replace(machine, {name: x for name, x in knobs.items() if "." in name})
+    check_machine(machine)
+    check_workload(workload)
+    settled = _settled(machine, {name: x for name, x in knobs.items() if "." not in name})
+    _check_choices(settled)
+    _check_numbers(settled, machine, workload)
+    rows, cols = _rectangle(settled, machine)
+    costs = costs_ns(machine)
+    static = Static(
+        machine=jax.tree.structure(machine),
+        cost_names=tuple(costs),
+        element_bytes=workload.storage_bytes,
+        query_tokens=settled.query_length,
+        layout=settled.layout,
+        level1=settled.level1,
+        level2=settled.level2,
+        packed=settled.packed,
+        users=settled.users,
+    )
+    leaves = costs | {
+        "math.lanes": machine.math.lanes,
+        "gemm.stream_depth": machine.gemm.stream_depth_subtiles,
+        "scratch.capacity": machine.scratch.capacity_bytes,
+        "context_tokens": settled.context,
+        "cache_tokens": settled.cache_tokens,
+        "group": workload.group,
+        "head_dim": workload.head_dim,
+        "tile_tokens": settled.tile,
+        "cube_rows": rows,
+        "cube_cols": cols,
+        "pes": settled.P,
+        "start_cube": settled.start_cube,
+        "start_pe": settled.start_pe,
+    }
+    return Point(
+        kernel=resolve_kernel(kernel, settled.variant),
+        static=static,
+        leaves=leaves,
+        machine=machine,
+        workload=workload,
+        knobs=settled,
+    )
+
+
+def _settled(machine: Machine, given: dict[str, Any]) -> Knobs:
+    known = [f.name for f in dataclasses.fields(Knobs)]
+    by_case = {name.lower(): name for name in known}
+    named = {}
+    for name, value in given.items():
+        if name.lower() not in by_case:
+            hint = nearest(name, known)
+            allowed = ", ".join(known)
+            raise UsageError(f"`{name}` is no knob{hint}; allowed: {allowed}, or a machine key")
+        named[by_case[name.lower()]] = value
+    knobs = Knobs(**named)
+    grid = machine.grid
+    one_token = knobs.context if not is_concrete(knobs.context) else max(int(knobs.context), 1)
+    shape = knobs.group_shape
+    cubes = min(DEFAULT_CUBES, grid.cubes) if shape is None else shape[0] * shape[1]
+    return dataclasses.replace(
+        knobs,
+        C=cubes if knobs.C is None else knobs.C,
+        P=grid.pes if knobs.P is None else knobs.P,
+        cache_tokens=one_token if knobs.cache_tokens is None else knobs.cache_tokens,
+    )
+
+
+def is_concrete(x: Any) -> bool:
+    """Whether a number's value is known now."""
+    return not isinstance(x, jax.core.Tracer)
+
+
+def _check_choices(knobs: Knobs) -> None:
+    for name, allowed in CHOICES.items():
+        value = getattr(knobs, name)
+        if value not in allowed:
+            hint = nearest(str(value), [str(x) for x in allowed])
+            names = ", ".join(str(x) for x in allowed)
+            raise UsageError(f"`{name}` is {value!r}{hint}; allowed: {names}")
+    for name in ("users", "query_length"):
+        value = getattr(knobs, name)
+        if not isinstance(value, (int, np.integer)) or value < 1:
+            raise UsageError(f"`{name}` is {value!r}; an integer of at least 1 is allowed")
+
+
+def _check_numbers(knobs: Knobs, machine: Machine, workload: Workload) -> None:
+    for name in NUMBERS:
+        value = getattr(knobs, name)
+        if not is_concrete(value):
+            continue
+        values = np.asarray(value)
+        if values.dtype.kind not in "iuf" or not np.all(np.isfinite(values)):
+            raise UsageError(f"`{name}` is {value!r}; a finite number is allowed")
+        if np.any(values != np.floor(values)) or np.any(values > LARGEST):
+            raise UsageError(f"`{name}` is {value!r}; an integer up to {LARGEST:,} is allowed")
+    longest = workload.max_context_tokens
+    bounds: dict[str, tuple[int, int, str]] = {
+        "context": (0, longest, f"`{workload.name}` is used up to {longest:,} tokens"),
+        "P": (1, machine.grid.pes, f"a CUBE of `{machine.name}` has {machine.grid.pes} PEs"),
+        "tile": (1, LARGEST, "tokens per tile"),
+        "C": (1, machine.grid.cubes, f"a SIP of `{machine.name}` has {machine.grid.cubes} CUBEs"),
+        "cache_tokens": (1, LARGEST, "tokens that the cache is allocated for"),
+        "start_cube": (0, machine.grid.cubes - 1, "a CUBE of the group"),
+        "start_pe": (0, machine.grid.pes - 1, "a PE of the CUBE"),
+    }
+    for name, (low, high, why) in bounds.items():
+        value = getattr(knobs, name)
+        if is_concrete(value) and (np.any(np.asarray(value) < low) or np.any(np.asarray(value) > high)):
+            raise UsageError(f"`{name}` is {value}; {low} to {high:,} is allowed: {why}")
+    both = is_concrete(knobs.context) and is_concrete(knobs.cache_tokens)
+    if both and np.any(np.asarray(knobs.context) > np.asarray(knobs.cache_tokens)):
+        raise UsageError(
+            f"`context` is {knobs.context}, over the cache of {knobs.cache_tokens} tokens; "
+            "raise `cache_tokens` or lower `context`"
+        )
+    if is_concrete(knobs.tile) and np.any(knobs.query_length - 1 > np.asarray(knobs.tile)):
+        raise UsageError(
+            f"`query_length` is {knobs.query_length} and `tile` {knobs.tile}; at most tile + 1 "
+            "query rows are allowed: raise `tile`"
+        )
+
+
+def _rectangle(knobs: Knobs, machine: Machine) -> tuple[Number, Number]:
+    """Rows and columns of the group's CUBEs; 0 where a traced C has no rectangle."""
+    grid = machine.grid
+    if knobs.group_shape is not None:
+        rows, cols = knobs.group_shape
+        if not (1 <= rows <= grid.cube_rows and 1 <= cols <= grid.cube_cols):
+            raise UsageError(
+                f"`group_shape` is {rows} x {cols}; at most {grid.cube_rows} x {grid.cube_cols} "
+                f"CUBEs of a SIP of `{machine.name}` are allowed"
+            )
+        if is_concrete(knobs.C) and knobs.C != rows * cols:
+            raise UsageError(f"`group_shape` is {rows} x {cols} and `C` is {knobs.C}; leave one out")
+        return rows, cols
+    shapes = [rectangle(c, grid.cube_rows, grid.cube_cols) for c in range(1, grid.cubes + 1)]
+    table = np.array([(0, 0), *(shape or (0, 0) for shape in shapes)])
+    if is_concrete(knobs.C) and np.ndim(knobs.C) == 0:
+        rows, cols = table[int(knobs.C)]
+        if rows == 0:
+            allowed = ", ".join(str(c) for c, shape in enumerate(shapes, start=1) if shape)
+            raise UsageError(
+                f"`C` is {knobs.C}, which is no rectangle in the {grid.cube_rows} x "
+                f"{grid.cube_cols} CUBE mesh of `{machine.name}`; allowed: {allowed}"
+            )
+        return int(rows), int(cols)
+    number = jnp.asarray(knobs.C)
+    whole = jnp.clip(number, 0, grid.cubes).astype(jnp.int32)
+    inside = (number == whole) & (number <= grid.cubes)
+    pair = jnp.where(inside, jnp.asarray(table)[whole].T, 0)
+    return pair[0], pair[1]
+
+
