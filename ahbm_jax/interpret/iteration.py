@@ -19,6 +19,7 @@ from ahbm_jax.tl.handle import Handle
 if TYPE_CHECKING:
     from ahbm_jax.interpret.timing import Timing
 
+PROBES = 2  # traces to learn what changes, the second from what the first left behind
 Array = jax.Array
 Body = Callable[[Any, Any], Any]
 
@@ -78,7 +79,7 @@ class Iteration:
                 for h, r in zip(self.handles, self.results, strict=True)
             ]
 
-        for _ in range(2):  # the second time from what the first left behind
+        for _ in range(PROBES):
             jax.eval_shape(trace, self.leaves)
             self.pending_in = self.timing.pending_in
             self.timing.restore(jax.tree.unflatten(self.structure, self.leaves)["state"])

@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 
 from ahbm_jax.interpret.algebra import maximum
-from ahbm_jax.interpret.iteration import Iteration, is_handle
+from ahbm_jax.interpret.iteration import PROBES, Iteration, is_handle
 from ahbm_jax.interpret.lanes import CLASSES, CUBE_CLASSES, RANKS, ROOTS, Lanes
 from ahbm_jax.machine.costs import Costs
 from ahbm_jax.machine.params import Machine
-from ahbm_jax.machine.topology import Position, Step
+from ahbm_jax.machine.topology import Position, Step, movement
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.handle import Handle, Number, Shape, Tensor, Tile, Tiles
 from ahbm_jax.tl.launch import Launch, launch_tensors
@@ -143,6 +143,10 @@ class Timing:
         self.streamed_bytes: int | None = None  # element size of what composites stream
         self.counts = dict.fromkeys(COUNTS, self.zero)
         self.mailbox: list[tuple[Any, Array]] = []  # (step, arrival at its sender)
+        self.meshes_used: set[str] = set()  # on which something was sent
+        self.sends_once = False  # in the plan being run each rank sends in one step only
+        self.messages = 0  # sent since a step began
+        self.repeating = False
         self.taken_updates: list[tuple[str, Array]] = []
         self.predicates: list[Any] = []
         self.scopes: list[Array] = []  # latest completion of what each open scope issued
@@ -346,7 +350,9 @@ class Timing:
         self._move(ROOTS)
         result = then(carry)
         inside, self.space, self.root_mask = self.state(), RANKS, None
-        self.restore(_where(predicate, inside, self.view_all(before, outside)))
+        # One by one, not at once: what nothing asks for afterwards is then never computed.
+        before = jax.tree.map(lambda x: self.view(x, outside), before)
+        self.restore(_where(predicate, inside, before))
         return result
 
     def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any:
@@ -378,11 +384,28 @@ class Timing:
         moves = tuple(dict.fromkeys((step.direction, step.hops) for step in plan))
         which = jnp.array([moves.index((step.direction, step.hops)) for step in plan])
         sends, receives = self.lanes.movement(plan, mesh)
+        depth = getattr(self.machine, f"{mesh}_link").queue_depth_messages
         iteration = Iteration(self, body, carry)
+        first = TracedStep(moves, which[0], sends[0], receives[0])
+        self.messages = 0
+        self.sends_once = self._sends_once(plan, mesh)
+        iteration.probe(first)
+        self.sends_once &= self.messages <= depth * PROBES
         iteration.scan(
             lambda x: TracedStep(moves, *x), (which, sends, receives), len(plan)
         )
+        self.sends_once = False
+        self.meshes_used.add(mesh)
         return iteration.finish()
+
+    def _sends_once(self, plan: tuple[Step, ...], mesh: str) -> bool:
+        """Whether each rank sends in one step of `plan` alone, and nothing else on its mesh.
+
+        If its messages also fit the queue, it never waits for room, and uses one port.
+        """
+        sends, _ = movement(plan, *self.extent(mesh), ragged=mesh == "pe")
+        alone = mesh not in self.meshes_used and not self.repeating
+        return alone and int(sends.sum(axis=1).max()) <= 1
 
     def repeat(self, count: int, body: Callable[[], None]) -> None:
         """`body` for each request, one after the other on each rank."""
@@ -391,9 +414,11 @@ class Timing:
             body()
             return carry
 
+        self.repeating = True
         iteration = Iteration(self, self._counting_iterations(request), ())
         iteration.scan(lambda _: None, None, count)
         iteration.finish()
+        self.repeating = False
 
     # Composites ---------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ def _math(t: Timing, command: Command) -> Ready:
     start = t.advance("math", issued)
     end = t.clocks["math"] = start + _passes(t, command.elements, command.op in EXPONENTIALS)
     if t.machine.math.blocking:
-        t.advance("cpu", end)
+        t.clocks["cpu"] = end
         return t.made(None)
     t.advance("cpu", start)
     t.in_flight(end)
@@ -200,12 +200,29 @@ def _send(t: Timing, command: Command) -> None:
     issued = t.issue(command, *t.await_operands(command))
     size = sum(handle.bytes for handle in command.handles)
     link = f"{mesh}_link"
-    depth = getattr(t.machine, link).queue_depth_messages
+    busy = t.costs[f"{link}.overhead"]
+    busy = busy + size * t.costs[f"{link}.byte"] * command.details["sharers"]
+    left = _leave(t, step, mesh, issued, busy)
+    t.count("busy_port", busy)
+    t.count("sends", 1.0)
+    t.count("sent_bytes", size)
+    t.in_flight(left)
+    hops = _chosen((on, float(hops)) for _, hops, on in _moves(step))
+    arrival = left + t.costs[f"{link}.fixed"] + hops * t.costs[f"{link}.hop"]
+    t.messages += 1
+    t.mailbox.append((step, jnp.broadcast_to(arrival, t.shape)))
+
+
+def _leave(t: Timing, step: Step | TracedStep, mesh: str, issued: Array, busy: Array) -> Array:
+    """When a message has left the port of its direction."""
+    if t.sends_once:
+        name = f"port.{mesh}.N"  # a rank's only port, whichever it is
+        t.clocks[name] = maximum(issued, t.clocks[name]) + busy
+        return t.clocks[name]
+    depth = getattr(t.machine, f"{mesh}_link").queue_depth_messages
     ports = {d: f"{mesh}.{d}" for d, _ in _directions(step)}
     free = _chosen((on, t.clocks[f"port.{ports[d]}"]) for d, on in _directions(step))
     room = _chosen((on, t.clocks[f"taken.{ports[d]}.{depth - 1}"]) for d, on in _directions(step))
-    busy = t.costs[f"{link}.overhead"]
-    busy = busy + size * t.costs[f"{link}.byte"] * command.details["sharers"]
     left = maximum(maximum(issued, free), room) + busy
     for direction, on in _directions(step):
         name = ports[direction]
@@ -214,13 +231,7 @@ def _send(t: Timing, command: Command) -> None:
         shifted = [t.never, *(t.clocks[place] for place in places[:-1])]
         for place, value in zip(places, shifted, strict=True):
             t.clocks[place] = where(on, value, t.clocks[place])
-    t.count("busy_port", busy)
-    t.count("sends", 1.0)
-    t.count("sent_bytes", size)
-    t.in_flight(left)
-    hops = _chosen((on, float(hops)) for _, hops, on in _moves(step))
-    arrival = left + t.costs[f"{link}.fixed"] + hops * t.costs[f"{link}.hop"]
-    t.mailbox.append((step, jnp.broadcast_to(arrival, t.shape)))
+    return left
 
 
 def _arrival(t: Timing, command: Command) -> Array:
@@ -233,6 +244,8 @@ def _arrival(t: Timing, command: Command) -> Array:
 
 def _take(t: Timing, command: Command, time: Array) -> None:
     """Tell the sender when its message was taken."""
+    if t.sends_once:
+        return
     step, mesh = command.details["step"], command.details["mesh"]
     for predicate in t.predicates:
         time = jnp.where(predicate, time, -jnp.inf)
