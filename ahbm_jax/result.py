@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from ahbm_jax.errors import Infeasible
-from ahbm_jax.interpret.evaluate import RESULTS, latency_function, report_function
+from ahbm_jax.interpret.evaluate import RESULTS, Static, evaluate, latency_function, leaf_names
 from ahbm_jax.interpret.record import message_depth, record
 from ahbm_jax.kernel_names import Kernel
 from ahbm_jax.knobs import Point, point
 from ahbm_jax.machine.params import Energy, Machine, Workload
+from ahbm_jax.tl.launch import Launch
+
+BATCH = 64  # points evaluated at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,44 +119,105 @@ def run(kernel: str | Kernel, machine: Machine, workload: Workload, **knobs: Any
       UsageError: a value is out of its bounds, or a name is unknown.
       Infeasible: the point needs more scratch than there is.
     """
+    result = run_many(kernel, [point(kernel, machine, workload, knobs)])[0]
+    if isinstance(result, Infeasible):
+        raise result
+    return result
+
+
+def run_many(kernel: str | Kernel, points: Sequence[Point]) -> list[Result | Infeasible]:
+    """Results of points that share a compiled function (kernel, variant, static knobs), as `run`.
+
+    Args:
+      kernel: that of the points, as in `latency_ns`.
+      points: from `ahbm_jax.knobs.point`, with one `kernel` and one `static`.
+
+    Returns:
+      In order, a result each, or what the point needs more of than there is.
+    """
+    results: list[Result | Infeasible] = []
+    for start in range(0, len(points), BATCH):
+        batch = points[start : start + BATCH]
+        results += map(partial(_result, kernel), batch, *explained(batch))
+    return results
+
+
+def explained(points: Sequence[Point]) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+    """Everything counted, and the critical path, of each of a batch of points, in float64."""
+    first = points[0]
+    assert all((x.kernel, x.static) == (first.kernel, first.static) for x in points)
     with jax.enable_x64(True):
-        settled = point(kernel, machine, workload, knobs)
-        leaves = settled.arrays()
-        report = {
-            name: float(x[0])
-            for name, x in report_function(settled.kernel, settled.static)(*leaves).items()
-        }
-        code = RESULTS[int(report["result_code"])]
-        if code == "scratch_overflow":
-            raise Infeasible(
-                "scratch (TCM) of one PE",
-                report["scratch_peak_bytes"],
-                float(settled.machine.scratch.capacity_bytes),
-                "bytes",
-                "lower `tile`, `gemm.stream_depth_subtiles` or "
-                "`scheduler.queue_depth_composites`, raise `scratch.capacity_bytes`, or spread "
-                "over more ranks (`C`, `P`)",
+        rows = [[float(x[0]) for x in each.arrays()] for each in points]
+        leaves = list(np.asarray(rows).T)
+        spent, report = explain_function(first.kernel, first.static)(*leaves)
+    columns = {name: np.broadcast_to(x, len(points)) for name, x in jax.device_get(report).items()}
+    reports = [{name: float(x[i]) for name, x in columns.items()} for i in range(len(points))]
+    paths = [critical_path(first.static.cost_names, x) for x in np.asarray(spent).T]
+    return reports, paths
+
+
+def critical_path(names: Sequence[str], spent: Sequence[float]) -> dict[str, float]:
+    """Time of each cost on the critical path, largest first, without those that are not on it."""
+    on_path = [(name, float(x)) for name, x in zip(names, spent, strict=True) if x > 0]
+    return dict(sorted(on_path, key=lambda item: -item[1]))
+
+
+@functools.lru_cache(maxsize=64)
+def explain_function(
+    kernel: Kernel, static: Static
+) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]]:
+    """Of leaves [n] each: cost x d latency / d cost as [costs, n], and what a result holds.
+
+    One program rather than that of the latency and that of its derivative: compiling is what takes
+    the time.
+    """
+    names, costs = leaf_names(static), len(static.cost_names)
+
+    def explain(*leaves: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+        place = [leaf.reshape(1, 1, -1) for leaf in leaves]
+
+        def of_costs(*moved: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+            settled = dict(zip(names, (*moved, *place[costs:]), strict=True))
+            evaluation = evaluate(kernel, static, settled, counting=True)
+            latency = evaluation.latency_ns()
+            return latency, evaluation.counts() | {
+                "latency_ns": latency,
+                "scratch_peak_bytes": evaluation.scratch_peak_bytes(),
+                "result_code": evaluation.result_code(),
+            }
+
+        def along(direction: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+            tangents = tuple(
+                jnp.broadcast_to(d, leaf.shape) for d, leaf in zip(direction, place, strict=False)
             )
-        assert code == "ok", code
-        path = critical_path(settled, leaves)
-    return _result(kernel, settled, report, path)
+            _, slope, report = jax.jvp(of_costs, tuple(place[:costs]), tangents, has_aux=True)
+            return slope, report
+
+        basis = jnp.eye(costs, dtype=leaves[0].dtype)
+        slopes, report = jax.vmap(along, out_axes=(0, None))(basis)
+        return slopes.reshape(costs, -1) * jnp.stack(leaves[:costs]), report
+
+    return jax.jit(explain)
 
 
-def critical_path(settled: Point, leaves: list[jax.Array]) -> dict[str, float]:
-    """Time of each cost on the critical path, largest first: cost x d latency / d cost."""
-    costs = len(settled.static.cost_names)
-    latency = latency_function(settled.kernel, settled.static)
-    slopes = jax.grad(lambda moved: latency(*moved, *leaves[costs:])[0])(leaves[:costs])
-    spent = {
-        name: float(cost[0] * slope[0])
-        for name, cost, slope in zip(settled.static.cost_names, leaves, slopes, strict=False)
-    }
-    return {k: x for k, x in sorted(spent.items(), key=lambda item: -item[1]) if x > 0}
+def _infeasible(settled: Point, report: dict[str, float]) -> Infeasible:
+    code = RESULTS[int(report["result_code"])]
+    assert code == "scratch_overflow", code  # `point` refuses all else
+    return Infeasible(
+        "scratch (TCM) of one PE",
+        report["scratch_peak_bytes"],
+        float(settled.machine.scratch.capacity_bytes),
+        "bytes",
+        "lower `tile`, `gemm.stream_depth_subtiles` or `scheduler.queue_depth_composites`, raise "
+        "`scratch.capacity_bytes`, or spread over more ranks (`C`, `P`)",
+    )
 
 
 def _result(
     kernel: str | Kernel, settled: Point, report: dict[str, float], path: dict[str, float]
-) -> Result:
+) -> Result | Infeasible:
+    if report["result_code"]:
+        return _infeasible(settled, report)
     leaves, knobs = settled.leaves, settled.knobs
     hbm_bytes = report["most_dma_read_bytes"] + report["most_dma_write_bytes"]
     bounds = {
@@ -190,8 +259,15 @@ def _counts(settled: Point, report: dict[str, float]) -> dict[str, int]:
 
 def _reduce_rounds(settled: Point) -> int:
     """Longest chain of messages of one request; messages do not depend on the context."""
-    launch = replace(settled.launch(), context_tokens=1, users=1)
-    return message_depth(record(settled.kernel, settled.machine, launch))
+    launch = settled.launch()
+    placement = replace(launch.placement, cache_tokens=1)
+    launch = replace(launch, context_tokens=1, users=1, placement=placement)
+    return _message_depth(settled.kernel, settled.machine, launch)
+
+
+@functools.lru_cache(maxsize=1024)
+def _message_depth(kernel: Kernel, machine: Machine, launch: Launch) -> int:
+    return message_depth(record(kernel, machine, launch))
 
 
 def _energy_pj(energy: Energy | None, report: dict[str, float]) -> float | None:
@@ -204,5 +280,3 @@ def _energy_pj(energy: Energy | None, report: dict[str, float]) -> float | None:
         + report["math_elements"] * float(energy.math_pj_per_element)
         + report["sent_bytes"] * float(energy.link_pj_per_byte)
     )
-
-

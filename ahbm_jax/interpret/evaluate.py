@@ -93,7 +93,8 @@ class Evaluation:
 
     def result_code(self) -> Array:
         """Index into `RESULTS`, the first that applies."""
-        point, grid = self.point, self.timing.machine.grid
+        point = {name: x[0, 0] for name, x in self.point.items()}
+        grid = self.timing.machine.grid
         rows, cols, pes = point["cube_rows"], point["cube_cols"], point["pes"]
         tile, context = point["tile_tokens"], point["context_tokens"]
         query = self.timing.launch.query_tokens
@@ -108,7 +109,7 @@ class Evaluation:
         code = jnp.zeros_like(context)
         for number, failed in reversed(list(enumerate(checks, start=1))):
             code = jnp.where(failed, float(number), code)
-        return code[0, 0]
+        return code
 
     def counts(self) -> dict[str, Array]:
         """Counters summed over the group's ranks, and the busiest rank's engine times."""

@@ -55,7 +55,7 @@ def iterate(step: Step, x: Clocks, aux: Any, n: Array) -> tuple[Clocks, Any]:
         end, found = states[-1], left <= 0
         for period in PERIODS:
             regular = _is_regular(states, period) & ~found
-            end = jnp.where(regular, _extrapolate(states, period, left), end)
+            end = jnp.where(regular[None], _extrapolate(states, period, left), end)
             found = found | regular
         return tuple(end), aux, jnp.where(found, 0.0, left), looks + 1
 
@@ -84,13 +84,13 @@ def _is_regular(states: Array, period: int) -> Array:
 def _extrapolate(states: Array, period: int, left: Array) -> Array:
     """State after `left` more iterations of a map whose states repeat with `period`."""
     whole = jnp.ceil(left / period)
-    back = whole * period - left  # the state this many iterations ago, plus whole periods
+    back = (whole * period - left)[None]  # the state this many iterations ago, plus whole periods
     absent = jnp.isneginf(states[-1])
     growth = jnp.where(absent, 0.0, states[-1] - jnp.where(absent, 0.0, states[-1 - period]))
     origin = states[-1]
     for b in range(1, period):
         origin = jnp.where(back == b, states[-1 - b], origin)
-    return origin + whole * growth
+    return origin + whole[None] * growth
 
 
 def _powers(step: Step, x: Clocks, aux: Any, n: Array) -> Clocks:
@@ -111,7 +111,7 @@ def _powers(step: Step, x: Clocks, aux: Any, n: Array) -> Clocks:
         matrix, vector, left = carry
         moved = largest(matrix + vector[None], 1)
         odd = left % 2 == 1
-        return product(matrix, matrix), jnp.where(odd, moved, vector), jnp.floor(left / 2)
+        return product(matrix, matrix), jnp.where(odd[None], moved, vector), jnp.floor(left / 2)
 
     _, vector, _ = jax.lax.while_loop(
         lambda carry: jnp.any(carry[2] > 0), bit, (matrix, vector, n)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from ahbm_jax.interpret.algebra import maximum
-from ahbm_jax.interpret.iteration import PROBES, Iteration, is_handle
+from ahbm_jax.interpret.iteration import Iteration, is_handle
 from ahbm_jax.interpret.lanes import CLASSES, CUBE_CLASSES, RANKS, ROOTS, Lanes
 from ahbm_jax.machine.costs import Costs
 from ahbm_jax.machine.params import Machine
@@ -145,7 +145,7 @@ class Timing:
         self.mailbox: list[tuple[Any, Array]] = []  # (step, arrival at its sender)
         self.meshes_used: set[str] = set()  # on which something was sent
         self.sends_once = False  # in the plan being run each rank sends in one step only
-        self.messages = 0  # sent since a step began
+        self.messages = 0  # sent in the present step
         self.repeating = False
         self.taken_updates: list[tuple[str, Array]] = []
         self.predicates: list[Any] = []
@@ -385,12 +385,15 @@ class Timing:
         which = jnp.array([moves.index((step.direction, step.hops)) for step in plan])
         sends, receives = self.lanes.movement(plan, mesh)
         depth = getattr(self.machine, f"{mesh}_link").queue_depth_messages
-        iteration = Iteration(self, body, carry)
-        first = TracedStep(moves, which[0], sends[0], receives[0])
-        self.messages = 0
+
+        def counting_messages(step: TracedStep, carry: Any) -> Any:
+            self.messages = 0
+            return body(step, carry)
+
+        iteration = Iteration(self, counting_messages, carry)
         self.sends_once = self._sends_once(plan, mesh)
-        iteration.probe(first)
-        self.sends_once &= self.messages <= depth * PROBES
+        iteration.probe(TracedStep(moves, which[0], sends[0], receives[0]))
+        self.sends_once &= self.messages <= depth
         iteration.scan(
             lambda x: TracedStep(moves, *x), (which, sends, receives), len(plan)
         )
