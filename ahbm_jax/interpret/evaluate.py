@@ -84,12 +84,7 @@ class Evaluation:
     def scratch_peak_bytes(self) -> Array:
         """Most scratch that a rank needs."""
         timing = self.timing
-        peak = jnp.max(self.ranks(timing.scratch.peak), axis=(0, 1))
-        if timing.streamed_bytes is None:
-            return peak
-        gemm, queue = timing.machine.gemm, timing.machine.scheduler.queue_depth_composites
-        subtile = gemm.tile_k * gemm.tile_n * timing.streamed_bytes
-        return peak + (queue * self.point["gemm.stream_depth"] * subtile)[0, 0]
+        return jnp.max(self.ranks(timing.scratch.peak + timing.windows), axis=(0, 1))
 
     def result_code(self) -> Array:
         """Index into `RESULTS`, the first that applies."""

@@ -167,7 +167,8 @@ def _piled(start: dict[str, Array], after: dict[str, Array], n: Array) -> dict[s
     grown = after["used"] - start["used"]
     last = after["peak"] + jnp.maximum(n - 1.0, 0.0) * grown
     peak = jnp.where(n > 0, jnp.maximum(last, start["peak"]), start["peak"])
-    return {"used": start["used"] + n * grown, "peak": peak}
+    windows = jnp.where(n > 0, after["windows"], start["windows"])
+    return {"used": start["used"] + n * grown, "peak": peak, "windows": windows}
 
 
 def _pick(leaves: list[Array], flags: list[bool]) -> list[Array]:

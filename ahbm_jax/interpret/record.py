@@ -14,6 +14,7 @@ from typing import Any
 from ahbm_jax.machine.params import Machine
 from ahbm_jax.machine.topology import OFFSET, Position, Step
 from ahbm_jax.tl.command import Command
+from ahbm_jax.tl.gemm_plan import subtile_bytes
 from ahbm_jax.tl.handle import Ref, Shape, Tensor, Tile, Tiles
 from ahbm_jax.tl.launch import Launch, launch_tensors
 from ahbm_jax.tl.ops import MATH_OPS
@@ -186,7 +187,7 @@ class Record:
         if self._streamed_bytes is None:
             return int(self.scratch.peak)
         gemm, queue = self.machine.gemm, self.machine.scheduler.queue_depth_composites
-        subtile = gemm.tile_k * gemm.tile_n * self._streamed_bytes
+        subtile = subtile_bytes(gemm, self._streamed_bytes)
         return int(self.scratch.peak + queue * gemm.stream_depth_subtiles * subtile)
 
     def message(self, step: Step, mesh: str, outgoing: bool, size: int, sharers: int) -> Message:

@@ -140,7 +140,7 @@ class Timing:
         self.clocks: dict[str, Array] = self._initial_clocks()
         self.pending = dict.fromkeys(PENDING, self.zero)
         self.pending_in = PendingScopes(0, ())
-        self.streamed_bytes: int | None = None  # element size of what composites stream
+        self.windows = self.zero  # scratch for the windows of the composites in flight, once used
         self.counts = dict.fromkeys(COUNTS, self.zero)
         self.mailbox: list[tuple[Any, Array]] = []  # (step, arrival at its sender)
         self.meshes_used: set[str] = set()  # on which something was sent
@@ -221,7 +221,11 @@ class Timing:
             "clocks": dict(self.clocks),
             "pending": dict(self.pending),
             "counts": dict(self.counts),
-            "scratch": {"used": self.scratch.used, "peak": self.scratch.peak},
+            "scratch": {
+                "used": self.scratch.used,
+                "peak": self.scratch.peak,
+                "windows": self.windows,
+            },
             "scopes": list(self.scopes),
         }
 
@@ -230,7 +234,7 @@ class Timing:
         self.clocks, self.pending = dict(state["clocks"]), dict(state["pending"])
         self.counts, self.scopes = dict(state["counts"]), list(state["scopes"])
         self.scratch.used = state["scratch"]["used"]
-        self.scratch.peak = state["scratch"]["peak"]
+        self.scratch.peak, self.windows = state["scratch"]["peak"], state["scratch"]["windows"]
 
     def ready(self, handle: Handle) -> Array | None:
         """When a handle is ready, or None if no later than the CPU."""

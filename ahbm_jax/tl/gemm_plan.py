@@ -36,3 +36,8 @@ def gemm_plan(gemm: Gemm, m: Number, k: Number, n: Number) -> GemmPlan:
         gemms_per_stream=m_tiles if gemm.operand_reuse else 1,
         fetches=fetches,
     )
+
+
+def subtile_bytes(gemm: Gemm, element_bytes: int) -> int:
+    """Scratch for one sub-tile of `b` in a stream window."""
+    return gemm.tile_k * gemm.tile_n * element_bytes

@@ -1,0 +1,30 @@
+"""Where tables and progress go: results to stdout, progress to stderr."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+WIDTH = 100  # where no terminal says how wide it is
+
+
+def output() -> Console:
+    """Console of stdout. No markup: names and texts may hold brackets."""
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = WIDTH
+    return console
+
+
+def progress() -> Progress:
+    """A progress bar on stderr, which leaves nothing behind."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)

@@ -1,0 +1,1 @@
+"""Tables for a terminal, made of plain rows alone."""

@@ -1,0 +1,33 @@
+"""Numbers as tables show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def significant(x: float, digits: int = 4) -> str:
+    """`x` with so many significant digits, never in scientific notation."""
+    whole = len(f"{abs(x):.0f}") if abs(x) >= 1 else 0
+    return f"{x:,.{max(0, min(digits - whole, digits - 1))}f}"
+
+
+def microseconds(ns: float) -> str:
+    """Nanoseconds in microseconds."""
+    return significant(ns / 1e3)
+
+
+def percent(share: float) -> str:
+    """A share of one."""
+    return f"{100 * share:.0f}%"
+
+
+def times(ratio: float) -> str:
+    """A ratio."""
+    return f"{ratio:.2f}x"
+
+
+def largest_shares(parts: Mapping[str, float], count: int) -> str:
+    """The largest parts of a whole, as `name 41%`."""
+    total = sum(parts.values()) or 1.0
+    top = sorted(parts.items(), key=lambda item: -item[1])[:count]
+    return "  ".join(f"{name} {percent(x / total)}" for name, x in top)

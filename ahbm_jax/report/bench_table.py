@@ -1,0 +1,115 @@
+"""The tables of `ahbm bench`: per panel and context, latency of each variant at each C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ahbm_jax.report.amount import largest_shares, microseconds, percent, times
+from ahbm_jax.report.findings import Row, cheapest, findings, same, unique
+
+COSTS = 3  # of the critical path
+LEGEND = (
+    "us a layer, for all requests. * best C of a variant; > fastest variant. The columns on the "
+    "right are about the best C: largest bound and latency over it, busy share of DMA and GEMM, "
+    "largest costs on the critical path."
+)
+
+
+def bench_tables(document: dict[str, Any]) -> Iterator[RenderableType]:
+    """What `ahbm bench` prints, from the document that `--json` writes."""
+    rows: list[Row] = document["rows"]
+    yield Text(f"{document['bench']}: {document['workload']} on {document['machine']}", "bold")
+    yield Text(_heads(document))
+    yield from _parity(rows)
+    for name in unique(row["panel"] for row in rows):
+        panel = [row for row in rows if row["panel"] == name]
+        yield Text()
+        yield _panel_table(panel)
+        yield Text.assemble(("Findings: ", "bold"), "; ".join(findings(panel)) + ".")
+        for reason in unique(row["result"] for row in panel if row["latency_ns"] is None):
+            yield Text(f"- infeasible: {reason}", "red")
+    yield Text()
+    yield Text(LEGEND, "dim")
+
+
+def _heads(document: dict[str, Any]) -> str:
+    held = document["kv_heads_of_device"]
+    parts = (f"SIP {sip}: {', '.join(map(str, heads)) or 'none'}" for sip, heads in held.items())
+    group = document["query_heads_per_kv_head"]
+    return f"KV heads, each with {group} query heads: {'; '.join(parts)}"
+
+
+def _parity(rows: Sequence[Row]) -> Iterator[Text]:
+    """A line for each way in which numbers were checked."""
+    checks = {(row["kernel"], row["variant"], str(row["parity"])): row for row in rows}
+    ways: dict[tuple[Any, ...], list[Row]] = {}
+    for row in checks.values():
+        parity = row["parity"]
+        ways.setdefault((parity["context"], *parity["grid"], parity["tile"]), []).append(row)
+    for (context, cubes, pes, tile), checked in ways.items():
+        shown = ", ".join(f"{row['variant']} {row['parity']['E']:.3f}" for row in checked)
+        bar = max(row["parity"]["E_bar"] for row in checked)
+        passed = all(row["parity"]["passed"] for row in checked)
+        lse = max((row["parity"]["lse_error"] or 0.0) for row in checked)
+        yield Text.assemble(
+            f"Numbers at {context:,} tokens, {cubes} x {pes} ranks, tile {tile}, against float64: E ",
+            f"{shown} (at most {bar:g}); log-sum-exp {lse:.1e}: ",
+            ("all pass", "green") if passed else ("FAIL", "bold red"),
+        )
+
+
+def _panel_table(panel: Sequence[Row]) -> Table:
+    first = panel[0]
+    users = f"{first['users']} request{'s' if first['users'] > 1 else ''}"
+    title = f"{first['panel']}: {first['kernel']}, {users}, P {first['P']}, tile {first['tile']}"
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    cubes = unique(row["C"] for row in panel)
+    table.add_column("  variant", no_wrap=True)
+    for count in cubes:
+        table.add_column(f"C={count} ", justify="right", no_wrap=True)
+    for name in ("bound", "", "DMA", "GEMM"):
+        table.add_column(name, justify="left" if name == "bound" else "right", no_wrap=True)
+    table.add_column("critical path", overflow="fold")
+    for context in unique(row["context"] for row in panel):
+        table.add_section()
+        table.add_row(Text(f"context {context:,}", "bold cyan"))
+        here = [row for row in panel if row["context"] == context]
+        fastest = cheapest(here)
+        for variant in unique(row["variant"] for row in here):
+            of_variant = [row for row in here if row["variant"] == variant]
+            table.add_row(*_cells(variant, of_variant, cubes, fastest))
+    return table
+
+
+def _cells(
+    variant: str, rows: Sequence[Row], cubes: Sequence[int], fastest: Row | None
+) -> Iterator[Text]:
+    best = cheapest(rows)
+    won = best is not None and fastest is not None and same(best, fastest)
+    style = "bold green" if won else ""
+    yield Text(f"{'>' if won else ' '} {variant}", style)
+    by_cubes = {row["C"]: row for row in rows}
+    for count in cubes:
+        row = by_cubes[count]
+        mark = "*" if row is best else " "
+        shown = "-" if row["latency_ns"] is None else microseconds(row["latency_ns"])
+        yield Text(f"{shown}{mark}", style or "bold" if row is best else "")
+    if best is not None:
+        yield Text(best["bound"])
+        yield Text(times(best["latency_ns"] / best["bounds"][best["bound"]]))
+        yield Text(percent(best["utilisation"]["dma"]))
+        yield Text(percent(best["utilisation"]["gemm"]))
+        yield Text(largest_shares(best["critical_path"], COSTS))
