@@ -12,7 +12,7 @@ from ahbm_jax.errors import UsageError
 
 @click.command()
 @click.argument("bench", metavar="NAME|FILE")
-@click.option("--machine", metavar="FILE", help="Machine (file or shipped name) instead of its own.")
+@click.option("--machine", metavar="FILE", help="Machine instead of the bench's own.")
 @click.option(
     "--device", default="all", show_default=True, metavar="0,1|all", help="SIPs to look at."
 )

@@ -242,6 +242,11 @@ def _full(self: Values, command: Command) -> Array:
     return jnp.full(command.shape, command.details["value"], jnp.float32)
 
 
+def _broadcast(self: Values, command: Command) -> Array:
+    """A column, repeated."""
+    return jnp.broadcast_to(_payloads(command)[0], command.shape)
+
+
 def _mask(self: Values, command: Command) -> Array:
     """-inf where a row must not see a token: absent, or after the row's own position."""
     (scores,) = _payloads(command)
@@ -294,7 +299,7 @@ RULES: dict[str, Callable[[Values, Command], Any]] = {
     "sub": _rule(lambda a, b: a - b, "a - b"),
     "mul": _rule(lambda a, b: a * b, "a * b"),
     "div": _rule(lambda a, b: a / b, "a / b"),
-    "broadcast": lambda self, command: jnp.broadcast_to(_payloads(command)[0], command.shape),
+    "broadcast": _broadcast,
     "mask": _mask,
     "send": _send,
     "recv": _recv,

@@ -26,8 +26,16 @@ def times(ratio: float) -> str:
     return f"{ratio:.2f}x"
 
 
+def tokens(count: int) -> str:
+    """A number of tokens, in binary units where that is exact: `128k`."""
+    for size, unit in ((2**20, "M"), (2**10, "k")):
+        if count >= size and count % size == 0:
+            return f"{count // size}{unit}"
+    return f"{count:,}"
+
+
 def largest_shares(parts: Mapping[str, float], count: int) -> str:
-    """The largest parts of a whole, as `name 41%`."""
+    """The largest parts of a whole, each with its share in percent: `name 41`."""
     total = sum(parts.values()) or 1.0
     top = sorted(parts.items(), key=lambda item: -item[1])[:count]
-    return "  ".join(f"{name} {percent(x / total)}" for name, x in top)
+    return " ".join(f"{name} {100 * x / total:.0f}" for name, x in top)

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ahbm_jax.report.amount import largest_shares, microseconds, percent, times
+from ahbm_jax.report.amount import largest_shares, microseconds, percent, tokens
 from ahbm_jax.report.findings import Row, cheapest, findings, same, unique
+from ahbm_jax.report.layout import plain_table
 
 COSTS = 3  # of the critical path
 LEGEND = (
-    "us a layer, for all requests. * best C of a variant; > fastest variant. The columns on the "
-    "right are about the best C: largest bound and latency over it, busy share of DMA and GEMM, "
-    "largest costs on the critical path."
+    "C=: us a layer, for all requests; * best C of a variant, > fastest variant. Then, about that "
+    "C: latency over its largest bound, busy share of DMA and GEMM, costs on the critical path."
 )
 
 
@@ -58,8 +57,8 @@ def _parity(rows: Sequence[Row]) -> Iterator[Text]:
         passed = all(row["parity"]["passed"] for row in checked)
         lse = max((row["parity"]["lse_error"] or 0.0) for row in checked)
         yield Text.assemble(
-            f"Numbers at {context:,} tokens, {cubes} x {pes} ranks, tile {tile}, against float64: E ",
-            f"{shown} (at most {bar:g}); log-sum-exp {lse:.1e}: ",
+            f"Numbers at {context:,} tokens, {cubes} x {pes} ranks, tile {tile}, ",
+            f"against float64: E {shown} (at most {bar:g}); log-sum-exp {lse:.1e}: ",
             ("all pass", "green") if passed else ("FAIL", "bold red"),
         )
 
@@ -68,24 +67,13 @@ def _panel_table(panel: Sequence[Row]) -> Table:
     first = panel[0]
     users = f"{first['users']} request{'s' if first['users'] > 1 else ''}"
     title = f"{first['panel']}: {first['kernel']}, {users}, P {first['P']}, tile {first['tile']}"
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
     cubes = unique(row["C"] for row in panel)
-    table.add_column("  variant", no_wrap=True)
-    for count in cubes:
-        table.add_column(f"C={count} ", justify="right", no_wrap=True)
-    for name in ("bound", "", "DMA", "GEMM"):
-        table.add_column(name, justify="left" if name == "bound" else "right", no_wrap=True)
-    table.add_column("critical path", overflow="fold")
+    at_cubes = (f">C={count} " for count in cubes)
+    at_best = ("x bound", ">DMA", ">GEMM", "largest costs, %")
+    table = plain_table(title, "  variant", *at_cubes, *at_best, gap=1)
+    table.columns[-1].no_wrap = False
     for context in unique(row["context"] for row in panel):
-        table.add_section()
-        table.add_row(Text(f"context {context:,}", "bold cyan"))
+        table.add_row(Text(f"ctx {tokens(context)}", "bold cyan"))
         here = [row for row in panel if row["context"] == context]
         fastest = cheapest(here)
         for variant in unique(row["variant"] for row in here):
@@ -108,8 +96,7 @@ def _cells(
         shown = "-" if row["latency_ns"] is None else microseconds(row["latency_ns"])
         yield Text(f"{shown}{mark}", style or "bold" if row is best else "")
     if best is not None:
-        yield Text(best["bound"])
-        yield Text(times(best["latency_ns"] / best["bounds"][best["bound"]]))
+        yield Text(f"{best['latency_ns'] / best['bounds'][best['bound']]:.2f} {best['bound']}")
         yield Text(percent(best["utilisation"]["dma"]))
         yield Text(percent(best["utilisation"]["gemm"]))
         yield Text(largest_shares(best["critical_path"], COSTS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ahbm_jax.report.amount import times
+from ahbm_jax.report.amount import times, tokens
 
 Row = dict[str, Any]
 PAIRS = (("opt3", "opt1"), ("opt3v", "opt3"), ("opt2", "opt3"))  # variants whose gain is asked for
@@ -45,7 +45,7 @@ def findings(panel: Sequence[Row]) -> list[str]:
 
 
 def _by_context(best: dict[int, Row], what: Callable[[Row], str]) -> str:
-    """`opt2` if it is the same everywhere, else `opt3 at 1,024, opt2 at 8,192 to 131,072`."""
+    """`opt2` if it is the same everywhere, else `opt3 at 1k, opt2 at 8k to 128k`."""
     runs: list[tuple[str, list[int]]] = []
     for context, row in best.items():
         if runs and runs[-1][0] == what(row):
@@ -58,7 +58,7 @@ def _by_context(best: dict[int, Row], what: Callable[[Row], str]) -> str:
 
 
 def _span(contexts: Sequence[int]) -> str:
-    first, last = f"{contexts[0]:,}", f"{contexts[-1]:,}"
+    first, last = tokens(contexts[0]), tokens(contexts[-1])
     return first if len(contexts) == 1 else f"{first} to {last}"
 
 

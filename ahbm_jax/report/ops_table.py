@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from ahbm_jax.report.layout import plain_table
 from ahbm_jax.tl.ops import OPS
 
 
 def op_table() -> Table:
     """Engine, issue cost and blocking of each operation."""
-    table = Table(title="Operations of `tl`", title_justify="left", box=box.SIMPLE_HEAD)
-    for name in ("op", "engine", "issue cost", "CPU", "meaning"):
-        table.add_column(name, no_wrap=name != "meaning")
+    table = plain_table("Operations of `tl`", "op", "engine", "issue cost", "CPU", "meaning")
     for name, spec in OPS.items():
         held = "held" if spec.holds_cpu else "free"
         table.add_row(name, spec.engine, f"issue.{spec.issue}", held, spec.doc)
@@ -25,12 +23,18 @@ def op_table() -> Table:
 
 def rule_table(rules: Mapping[str, Mapping[str, Any]]) -> Table:
     """What each interpreter makes of each operation; `rules` by interpreter and operation."""
-    table = Table(title="Rules of the interpreters", title_justify="left", box=box.SIMPLE_HEAD)
+    table = plain_table('\nRules of the interpreters (": as above)')
     table.add_column("op", no_wrap=True)
     for name in rules:
         table.add_column(name, ratio=1)
+    above = [Text()] * len(rules)
     for op in OPS:
-        table.add_row(op, *(_rule(op, each[op]) for each in rules.values()))
+        cells = [_rule(op, each[op]) for each in rules.values()]
+        shown = (
+            Text('"') if cell == last else cell for cell, last in zip(cells, above, strict=True)
+        )
+        table.add_row(op, *shown)
+        above = cells
     return table
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from ahbm_jax.report.amount import microseconds, percent, significant, times
+from ahbm_jax.report.layout import plain_table
 
 COSTS = 10  # of the critical path, before the rest is summed up
 BAR = 28  # characters of the longest bar
@@ -37,7 +37,8 @@ def run_page(document: dict[str, Any], capacity_bytes: float) -> Iterator[Render
     yield _head(document)
     yield _bounds(document)
     yield _critical_path(document)
-    yield _counts(document)
+    yield Text()
+    yield _work(document)
     peak = document["scratch_peak_bytes"]
     yield Text(
         f"Scratch (TCM) of one PE: {peak:,} of {capacity_bytes:,.0f} bytes, "
@@ -53,31 +54,17 @@ def _head(row: dict[str, Any]) -> Text:
     requests = f"{row['users']} request{'s' if row['users'] > 1 else ''} a group"
     return Text.assemble(
         (f"{name}: {row['workload']} on {row['machine']}\n", "bold"),
-        f"context {row['context']:,}, C {row['C']}, P {row['P']}, tile {row['tile']}, {requests}\n\n",
+        f"context {row['context']:,}, C {row['C']}, P {row['P']}, tile {row['tile']}, ",
+        f"{requests}\n\n",
         (f"{microseconds(latency)} us", "bold green"),
         f" a layer ({microseconds(row['all_layers_ns'])} us for {row['layers']} layers), ",
         f"{times(latency / row['bounds'][bound])} its largest bound ({bound})",
     )
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 2, 0, 0),
-        pad_edge=False,
-    )
-    for column in columns:
-        table.add_column(column, justify="left" if column.islower() else "right", no_wrap=True)
-    return table
-
-
 def _bounds(row: dict[str, Any]) -> Table:
-    table = _table(
-        "Bounds: if nothing else took time", "bound", "US", "LATENCY / BOUND", "what it counts"
-    )
+    title = "\nBounds: if nothing else took time"
+    table = plain_table(title, "bound", ">us", ">latency / bound", "what it counts")
     for name, bound in sorted(row["bounds"].items(), key=lambda item: -item[1]):
         ratio = times(row["latency_ns"] / bound) if bound else "-"
         style = "bold" if name == row["bound"] else ""
@@ -86,12 +73,13 @@ def _bounds(row: dict[str, Any]) -> Table:
 
 
 def _critical_path(row: dict[str, Any]) -> Table:
-    table = _table("Critical path: adds up to the latency", "cost", "US", "SHARE", " ")
+    title = "\nCritical path: adds up to the latency"
+    table = plain_table(title, "cost", ">us", ">share", "")
     costs, latency = list(row["critical_path"].items()), row["latency_ns"]
     shown = costs[:COSTS] if len(costs) > COSTS + 1 else costs
     rest = costs[len(shown) :]
     if rest:
-        shown.append((f"{len(rest)} others", sum(x for _, x in rest)))
+        shown = [*shown, (f"{len(rest)} others", sum(x for _, x in rest))]
     most = max(x for _, x in shown)
     for name, spent in shown:
         bar = Text("█" * max(1, round(BAR * spent / most)), "cyan")
@@ -99,13 +87,10 @@ def _critical_path(row: dict[str, Any]) -> Table:
     return table
 
 
-def _counts(row: dict[str, Any]) -> Table:
-    table = _table("Work of the group's ranks, and of the busiest one's engines")
-    table.show_header = False
-    for justify in ("left", "right", "left", "right"):
-        table.add_column(justify=justify, no_wrap=True)
+def _work(row: dict[str, Any]) -> Table:
+    table = plain_table(None, "all ranks", ">", "busiest rank", ">busy")
     counts = [(label, f"{row['counts'][name]:,}") for name, label in COUNTS.items()]
-    busy = [(f"{name.upper()} busy", percent(x)) for name, x in row["utilisation"].items()]
+    busy = [(name, percent(x)) for name, x in row["utilisation"].items()]
     for i in range(max(len(counts), len(busy))):
         left, right = (each[i] if i < len(each) else ("", "") for each in (counts, busy))
         table.add_row(*left, *right)
