@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import Mesh, PartitionSpec
 
 from ahbm_jax.errors import UsageError, nearest
@@ -162,7 +163,9 @@ def _check_shapes(q: Array, k: Array, v: Array, kv_len: Any) -> None:
     if k.shape != v.shape:
         raise UsageError(f"`k` has shape {k.shape} and `v` {v.shape}; they must be the same")
     if q.shape[2] != k.shape[2]:
-        raise UsageError(f"head dim of `q` is {q.shape[2]} and of `k` {k.shape[2]}; make them equal")
+        raise UsageError(
+            f"head dim of `q` is {q.shape[2]} and of `k` {k.shape[2]}; make them equal"
+        )
     if k.shape[0] == 0 or q.shape[0] == 0 or q.shape[0] % k.shape[0]:
         raise UsageError(
             f"{q.shape[0]} query heads on {k.shape[0]} KV heads: the query heads of `q` must be a "
@@ -170,9 +173,9 @@ def _check_shapes(q: Array, k: Array, v: Array, kv_len: Any) -> None:
         )
     if q.shape[1] == 0:
         raise UsageError("`q` has 0 query rows; at least 1 is needed")
-    if not isinstance(kv_len, jax.core.Tracer) and kv_len is not None:
-        if not 0 <= int(kv_len) <= k.shape[1]:
-            raise UsageError(f"`kv_len` is {kv_len}; 0 to {k.shape[1]} (the rows of `k`) is allowed")
+    rows = k.shape[1]
+    if kv_len is not None and not isinstance(kv_len, Tracer) and not 0 <= int(kv_len) <= rows:
+        raise UsageError(f"`kv_len` is {kv_len}; 0 to {rows} (the rows of `k`) is allowed")
 
 
 def _multiples(heads: int, kv_heads: int) -> str:
@@ -263,7 +266,7 @@ def _compiled(kernel: Kernel, spread: Spread) -> Callable[..., tuple[Array, Arra
         folded = q.reshape(heads, rows, dim)
         k_shards = jnp.moveaxis(k[:, tokens], -1, -2)  # [K, C, P, D, slots]
         o, m, l = _on_ranks(kernel, spread, launch, folded, k_shards, v[:, tokens])
-        lse = None if m is None else _log_sum_exp(m, l).reshape(q.shape[:2])
+        lse = None if m is None or l is None else _log_sum_exp(m, l).reshape(q.shape[:2])
         return o.reshape(q.shape).astype(q.dtype), lse
 
     return jax.jit(run)
@@ -287,9 +290,7 @@ def _on_ranks(
 
     def body(q: Array, k: Array, v: Array, length: Array, scale: Array) -> tuple[Any, ...]:
         local = _with_numbers(launch, length, scale)
-        values = Values(
-            local, Operands(q=q, k=k, v=v), spread.pe_mesh, exact_p=spread.exact_p
-        )
+        values = Values(local, Operands(q=q, k=k, v=v), spread.pe_mesh, exact_p=spread.exact_p)
         partial = run_program(values, kernel)
         if values.stored is None:
             raise UsageError("the kernel stored no output: call `tl.store(output, ...)`")
@@ -300,16 +301,16 @@ def _on_ranks(
     numbers = (launch.context_tokens, launch.softmax_scale)
     cube, pe = spread.root()
     if spread.mesh is None:
-        on_pes = jax.vmap(heads, in_axes=(None, 1, 1, None, None), axis_name="pe", axis_size=spread.pes)
+        on_pes = jax.vmap(
+            heads, in_axes=(None, 1, 1, None, None), axis_name="pe", axis_size=spread.pes
+        )
         on_cubes = jax.vmap(
             on_pes, in_axes=(None, 1, 1, None, None), axis_name="cube", axis_size=spread.cubes
         )
         return jax.tree.map(lambda x: x[cube, pe], on_cubes(q, k, v, *numbers))
 
     def shard(q: Array, k: Array, v: Array, *numbers: Array) -> tuple[Any, ...]:
-        return jax.tree.map(
-            lambda x: x[:, None, None], heads(q, k[:, 0, 0], v[:, 0, 0], *numbers)
-        )
+        return jax.tree.map(lambda x: x[:, None, None], heads(q, k[:, 0, 0], v[:, 0, 0], *numbers))
 
     ranks, same = PartitionSpec(None, "cube", "pe"), PartitionSpec()
     spmd = jax.shard_map(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from ahbm_jax.errors import UsageError, nearest
 from ahbm_jax.interpret.evaluate import Static, leaf_names
@@ -200,7 +200,7 @@ def _settled(machine: Machine, given: dict[str, Any]) -> Knobs:
 
 def is_concrete(x: Any) -> bool:
     """Whether a number's value is known now."""
-    return not isinstance(x, jax.core.Tracer)
+    return not isinstance(x, Tracer)
 
 
 def _check_choices(knobs: Knobs) -> None:
@@ -238,7 +238,9 @@ def _check_numbers(knobs: Knobs, machine: Machine, workload: Workload) -> None:
     }
     for name, (low, high, why) in bounds.items():
         value = getattr(knobs, name)
-        if is_concrete(value) and (np.any(np.asarray(value) < low) or np.any(np.asarray(value) > high)):
+        if is_concrete(value) and (
+            np.any(np.asarray(value) < low) or np.any(np.asarray(value) > high)
+        ):
             raise UsageError(f"`{name}` is {value}; {low} to {high:,} is allowed: {why}")
     both = is_concrete(knobs.context) and is_concrete(knobs.cache_tokens)
     if both and np.any(np.asarray(knobs.context) > np.asarray(knobs.cache_tokens)):
@@ -263,8 +265,10 @@ def _rectangle(knobs: Knobs, machine: Machine) -> tuple[Number, Number]:
                 f"`group_shape` is {rows} x {cols}; at most {grid.cube_rows} x {grid.cube_cols} "
                 f"CUBEs of a SIP of `{machine.name}` are allowed"
             )
-        if is_concrete(knobs.C) and knobs.C != rows * cols:
-            raise UsageError(f"`group_shape` is {rows} x {cols} and `C` is {knobs.C}; leave one out")
+        if is_concrete(knobs.C) and rows * cols != knobs.C:
+            raise UsageError(
+                f"`group_shape` is {rows} x {cols} and `C` is {knobs.C}; leave one out"
+            )
         return rows, cols
     shapes = [rectangle(c, grid.cube_rows, grid.cube_cols) for c in range(1, grid.cubes + 1)]
     table = np.array([(0, 0), *(shape or (0, 0) for shape in shapes)])
@@ -282,5 +286,3 @@ def _rectangle(knobs: Knobs, machine: Machine) -> tuple[Number, Number]:
     inside = (number == whole) & (number <= grid.cubes)
     pair = jnp.where(inside, jnp.asarray(table)[whole].T, 0)
     return pair[0], pair[1]
-
-

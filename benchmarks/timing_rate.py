@@ -24,7 +24,7 @@ from ahbm_jax.kernel_names import variant_names
 from ahbm_jax.knobs import point
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from contracts.walk import walk  # noqa: E402  (the tests' event-style evaluation)
+from contracts.walk import walk
 
 MACHINE = ahbm_jax.load_machine("ahbm_4sip")
 WORKLOAD = ahbm_jax.load_workload("llama3_70b")

@@ -20,9 +20,7 @@ from kernels.online_softmax import Partial, empty_partial, fold, mask_boundary
 from kernels.reduce import reduce_and_store
 
 
-def scores(
-    tl: Context, q: Handle, k: Tensor, tile: Tile, out: Handle | None = None
-) -> Handle:
+def scores(tl: Context, q: Handle, k: Tensor, tile: Tile, out: Handle | None = None) -> Handle:
     """Scaled scores of a tile as a composite that streams K: [M, D] by [D, N]."""
     return tl.composite("gemm", a=q, b=tl.ref(k, tile), out=out, epilogue=("scale",))
 
@@ -72,9 +70,7 @@ def _pipelined(
     tiles = tl.tiles(k)
     first = tiles.at(0)
 
-    def body(
-        tile: Tile, carry: tuple[Partial, Handle, Handle]
-    ) -> tuple[Partial, Handle, Handle]:
+    def body(tile: Tile, carry: tuple[Partial, Handle, Handle]) -> tuple[Partial, Handle, Handle]:
         partial, current, spare = carry
         ahead = tl.when(tile.next.exists, lambda out: scores(tl, q, k, tile.next, out), spare)
         with tl.scratch_scope():

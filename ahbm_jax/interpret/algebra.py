@@ -31,9 +31,7 @@ def largest(x: Array, axis: int) -> Array:
 
 
 @largest.defjvp
-def _largest_jvp(
-    axis: int, primals: tuple[Array], tangents: tuple[Array]
-) -> tuple[Array, Array]:
+def _largest_jvp(axis: int, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (x,), (tangent,) = primals, tangents
     index = jnp.argmax(x, axis=axis, keepdims=True)
     picked = jnp.take_along_axis(tangent, index, axis=axis)

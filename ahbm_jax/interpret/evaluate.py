@@ -153,9 +153,7 @@ def evaluate(
     costs = {name: point[name] for name in static.cost_names}
     numbers = {name: point[name] for name in NUMBERS}
     batch = max(x.shape[-1] for x in point.values())
-    timing = Timing(
-        machine, costs, numbers, launch, batch=batch, rules=RULES, counting=counting
-    )
+    timing = Timing(machine, costs, numbers, launch, batch=batch, rules=RULES, counting=counting)
     run_program(timing, kernel)
     timing.position("cube")
     return Evaluation(timing, point)
@@ -180,7 +178,9 @@ def _chunked(f: Callable[[tuple[Array, ...]], Any], leaves: tuple[Array, ...], c
         return f(tuple(parts.pop(0) if w else p for p, w in zip(place, wide, strict=True)))
 
     out = jax.lax.map(one, padded)
-    return jax.tree.map(lambda x: jnp.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], -1)[..., :size], out)
+    return jax.tree.map(
+        lambda x: jnp.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], -1)[..., :size], out
+    )
 
 
 def _batch_last(f: Callable[[tuple[Array, ...]], Any], chunk: int) -> Callable[..., Any]:

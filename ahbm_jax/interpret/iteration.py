@@ -80,7 +80,9 @@ class Iteration:
             ]
 
         for _ in range(PROBES):
-            jax.eval_shape(lambda leaves: trace(leaves), self.leaves)  # the same one is not retraced
+            jax.eval_shape(
+                lambda leaves: trace(leaves), self.leaves
+            )  # the same one is not retraced
             self.pending_in = self.timing.pending_in
             self.timing.restore(jax.tree.unflatten(self.structure, self.leaves)["state"])
         return flags

@@ -121,14 +121,15 @@ class Lanes:
             source = RANKS if target == RANKS else CUBE_CLASSES
             x = self._ranks.spread(x, self.orders[source])
         if target == ROOTS:
-            assert root is not None and root.shape[0] == 1  # the same PE of every CUBE
+            assert root is not None
+            assert root.shape[0] == 1, "the same PE of every CUBE acts"
             x = largest(jnp.where(root, x, -jnp.inf), 1)[:, None]
         if source == CUBE_CLASSES and target != CUBE_CLASSES:
             x = self._cubes.spread(x, self._local_cube)
         return x
 
     def movement(self, plan: tuple[Step, ...], mesh: str) -> tuple[Array, Array]:
-        """Who sends and who receives in each step, [steps, CUBEs, 1, batch] or [steps, 1, PEs, b]."""
+        """Who sends and who receives in each step: [steps, lanes, lanes, batch] booleans."""
         grid = self.grid
         if mesh == "pe":
             tables = movement(plan, grid.pe_rows, grid.pe_cols, ragged=True)
@@ -138,9 +139,7 @@ class Lanes:
             size = self.cube.rows * (grid.cube_cols + 1) + self.cube.cols
         number = jnp.asarray(size, jnp.int32).reshape(-1)  # out of range is clamped
         rows = (jnp.moveaxis(jnp.asarray(table)[number], 0, -1) for table in tables)
-        sends, receives = (
-            jnp.expand_dims(row, 1 if mesh == "pe" else 2) for row in rows
-        )
+        sends, receives = (jnp.expand_dims(row, 1 if mesh == "pe" else 2) for row in rows)
         return sends, receives
 
     def shift(self, x: Array, mesh: str, direction: str, hops: int) -> Array:

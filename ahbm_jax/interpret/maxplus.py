@@ -34,8 +34,9 @@ def iterate(step: Step, x: Clocks, aux: Any, n: Array) -> tuple[Clocks, Any]:
     through binary powers of the augmented matrix.
 
     Args:
-      step: one iteration. `aux` are numbers that the first iteration sets and others repeat.
+      step: one iteration.
       x: clocks, all of one shape [..., batch]; `-inf` means "no constraint".
+      aux: numbers that the first iteration sets and the others repeat.
       n: iterations, a float array of that shape; may differ from point to point.
     """
     n = jnp.broadcast_to(n, x[0].shape)
@@ -45,7 +46,8 @@ def iterate(step: Step, x: Clocks, aux: Any, n: Array) -> tuple[Clocks, Any]:
 
         def one(carry: tuple, i: Array) -> tuple:
             active = i < left
-            moved = step(*carry, 0.0)
+            x, aux = carry
+            moved = step(x, aux, 0.0)
             kept = jax.tree.map(lambda new, old: jnp.where(active, new, old), moved, carry)
             return kept, jnp.stack(kept[0])
 
@@ -113,9 +115,7 @@ def _powers(step: Step, x: Clocks, aux: Any, n: Array) -> Clocks:
         odd = left % 2 == 1
         return product(matrix, matrix), jnp.where(odd[None], moved, vector), jnp.floor(left / 2)
 
-    _, vector, _ = jax.lax.while_loop(
-        lambda carry: jnp.any(carry[2] > 0), bit, (matrix, vector, n)
-    )
+    _, vector, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[2] > 0), bit, (matrix, vector, n))
     return tuple(vector[:-1])
 
 

@@ -163,8 +163,8 @@ class Record:
 
     # Rules ------------------------------------------------------------------------------------
 
-    def _mark(self, op: str, **sizes: int) -> None:
-        self.out.commands.append(Recorded(op=op, engine="cpu", **sizes))
+    def _mark(self, op: str, depth: int = 0, buffers: int = 0) -> None:
+        self.out.commands.append(Recorded(op=op, engine="cpu", depth=depth, buffers=buffers))
 
     def emit(self, command: Command, **sizes: Any) -> int:
         """Append a command; returns the buffer it writes."""
@@ -299,7 +299,7 @@ RULES: dict[str, Callable[[Record, Command], Any]] = {
     "composite": _gemm,
     "dot": _gemm,
     "ex_composite": _ex_composite,
-    **{op: _math for op in MATH_OPS},
+    **dict.fromkeys(MATH_OPS, _math),
     "send": _send,
     "recv": _receive,
     "recv_async": _receive,
@@ -317,7 +317,6 @@ def record(kernel: Kernel, machine: Machine, launch: Launch) -> list[RankRecord]
             interpreter.out.scratch_peak_bytes = interpreter.scratch_peak_bytes
             records.append(interpreter.out)
     return records
-
 
 
 def message_depth(records: list[RankRecord]) -> int:

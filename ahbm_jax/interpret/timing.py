@@ -141,7 +141,7 @@ class Timing:
         self.pending = dict.fromkeys(PENDING, self.zero)
         self.pending_in = PendingScopes(0, ())
         self.windows = self.zero  # scratch for the windows of the composites in flight, once used
-        self.counts = dict.fromkeys(COUNTS, self.zero)
+        self.counts: dict[str, Array] = dict.fromkeys(COUNTS, self.zero)
         self.mailbox: list[tuple[Any, Array]] = []  # (step, arrival at its sender)
         self.meshes_used: set[str] = set()  # on which something was sent
         self.sends_once = False  # in the plan being run each rank sends in one step only
@@ -398,9 +398,7 @@ class Timing:
         self.sends_once = self._sends_once(plan, mesh)
         iteration.probe(TracedStep(moves, which[0], sends[0], receives[0]))
         self.sends_once &= self.messages <= depth
-        iteration.scan(
-            lambda x: TracedStep(moves, *x), (which, sends, receives), len(plan)
-        )
+        iteration.scan(lambda x: TracedStep(moves, *x), (which, sends, receives), len(plan))
         self.sends_once = False
         self.meshes_used.add(mesh)
         return iteration.finish()
@@ -467,7 +465,13 @@ class Timing:
         """Time from 0 until a lane's engines are done."""
         self.flush()
         clocks = self.clocks
-        names = ["cpu", "math", "composites", "stores", *(k for k in clocks if k.startswith("port."))]
+        names = [
+            "cpu",
+            "math",
+            "composites",
+            "stores",
+            *(k for k in clocks if k.startswith("port.")),
+        ]
         latest = clocks[names[0]]
         for name in names[1:]:
             latest = maximum(latest, clocks[name])

@@ -16,10 +16,11 @@ from ahbm_jax.machine.number import where
 from ahbm_jax.machine.topology import Step
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.gemm_plan import GemmPlan, gemm_plan, subtile_bytes
-from ahbm_jax.tl.handle import Handle, Number, Ref
+from ahbm_jax.tl.handle import Number, Ref
 from ahbm_jax.tl.ops import EXPONENTIALS, MATH_OPS
 
 Array = jax.Array
+
 
 def _plan(t: Timing, m: Number, k: Number, n: Number) -> GemmPlan:
     """Sub-tiles of a GEMM, counted."""
@@ -112,7 +113,9 @@ def _composite(t: Timing, command: Command) -> Ready:
         operands.append(t.clocks["math"])
     gemm = t.advance("gemm", descriptor, *operands)
     if isinstance(b, Ref):
-        window = t.numbers["gemm.stream_depth"] * subtile_bytes(t.machine.gemm, b.tensor.element_bytes)
+        window = t.numbers["gemm.stream_depth"] * subtile_bytes(
+            t.machine.gemm, b.tensor.element_bytes
+        )
         t.windows = t.machine.scheduler.queue_depth_composites * window
         costs = _stream_costs(t, plan, b)
         dma = t.advance("dma", descriptor)

@@ -55,6 +55,4 @@ def mod(a: Number, b: Number) -> Number:
 
 
 def _floating(x: Number) -> bool:
-    return isinstance(x, float) or (
-        hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.floating)
-    )
+    return isinstance(x, float) or (hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.floating))

@@ -5,7 +5,8 @@ one direction, and the receiver folds it in. Predicates are arithmetic on coordi
 for one rank (integers), for an SPMD axis and for a padded grid whose extents are traced.
 
 PEs of a CUBE are numbered row by row on the machine's PE mesh, of which the first P are used; the
-CUBEs of a group fill a rectangle. Rows of a mesh are `N` (towards row 0) to `S`, columns `W` to `E`.
+CUBEs of a group fill a rectangle. Rows of a mesh run from `N` (row 0) to `S`, columns from `W` to
+`E`.
 """
 
 from __future__ import annotations
@@ -160,15 +161,11 @@ def centre_mesh(rows: int, cols: int) -> tuple[Step, ...]:
         *_chain("S", range(rows // 2), lambda at: at.row, lambda at: at.rows),
     ):
         senders = step.senders
-        steps.append(
-            Step(step.direction, 1, lambda at, s=senders: s(at) & in_centre_column(at))
-        )
+        steps.append(Step(step.direction, 1, lambda at, s=senders: s(at) & in_centre_column(at)))
     return tuple(steps)
 
 
-def _chain(
-    direction: str, places: range, place: Predicate, size: Predicate
-) -> list[Step]:
+def _chain(direction: str, places: range, place: Predicate, size: Predicate) -> list[Step]:
     """One-hop steps from each of `places`, in order, as far as the centre of a line."""
 
     def senders(at: Position, source: int) -> Number:
@@ -189,9 +186,7 @@ def ring(rows: int, cols: int) -> tuple[Step, ...]:
     for row in range(rows - 1, -1, -1):
         if row % 2:
             for s in range(cols - 1, 0, -1):
-                steps.append(
-                    Step("W", 1, lambda at, r=row, s=s: (at.row == r) & (at.col == s))
-                )
+                steps.append(Step("W", 1, lambda at, r=row, s=s: (at.row == r) & (at.col == s)))
             steps.append(Step("N", 1, lambda at, r=row: (at.row == r) & (at.col == 0)))
         else:
             for s in range(cols - 1):
@@ -199,9 +194,9 @@ def ring(rows: int, cols: int) -> tuple[Step, ...]:
                     Step(
                         "E",
                         1,
-                        lambda at, r=row, s=s: (at.row == r)
-                        & (at.col == s)
-                        & (s + 1 < at.width(r)),
+                        lambda at, r=row, s=s: (
+                            (at.row == r) & (at.col == s) & (s + 1 < at.width(r))
+                        ),
                     )
                 )
             if row:
@@ -231,7 +226,8 @@ PE_COLLECTIVES = {
 }
 CUBE_COLLECTIVES = {
     "mesh": Collective(
-        centre_mesh, lambda at, cols: (at.row == floordiv(at.rows, 2)) & (at.col == floordiv(at.cols, 2))
+        centre_mesh,
+        lambda at, cols: (at.row == floordiv(at.rows, 2)) & (at.col == floordiv(at.cols, 2)),
     ),
     "ring": Collective(ring, lambda at, cols: (at.row == 0) & (at.col == at.width(0) - 1)),
 }
@@ -265,8 +261,6 @@ def movement(
 def rectangle(cubes: int, rows: int, cols: int) -> tuple[int, int] | None:
     """The squarest rectangle of `cubes` CUBEs, wide before tall, in a `rows` x `cols` mesh."""
     fits = [
-        (h, cubes // h)
-        for h in range(1, rows + 1)
-        if cubes % h == 0 and 1 <= cubes // h <= cols
+        (h, cubes // h) for h in range(1, rows + 1) if cubes % h == 0 and 1 <= cubes // h <= cols
     ]
     return min(fits, key=lambda s: (abs(s[0] - s[1]), s[0])) if fits else None

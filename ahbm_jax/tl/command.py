@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ahbm_jax.tl.handle import Handle, Ref, Shape
+from ahbm_jax.tl.handle import Handle, Shape
 from ahbm_jax.tl.ops import OPS, OpSpec
 
-Operand = Handle | Ref | float
+Operand = Any  # a handle, a reference to HBM, or a number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

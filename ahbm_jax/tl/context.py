@@ -33,18 +33,47 @@ class Interpreter(Protocol):
     launch: Launch
     rules: dict[str, Callable[[Any, Command], Any]]
 
-    def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any: ...
-    def when(self, predicate: Number, then: Callable[..., Any], operands: tuple) -> Any: ...
-    def on_pe(self, predicate: Number, then: Callable[..., Any], carry: Any) -> Any: ...
+    def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any:
+        """`body` for each tile."""
+        ...
+
+    def when(self, predicate: Number, then: Callable[..., Any], operands: tuple) -> Any:
+        """`then` where the predicate holds."""
+        ...
+
+    def on_pe(self, predicate: Number, then: Callable[..., Any], carry: Any) -> Any:
+        """`then` on the one PE of each CUBE where the predicate holds."""
+        ...
+
     def steps(
         self, plan: tuple[Step, ...], mesh: str, body: Callable[[Any, Any], Any], carry: Any
-    ) -> Any: ...
-    def scratch_scope(self, buffers: int) -> AbstractContextManager[None]: ...
-    def allocate(self, size_bytes: Number) -> None: ...
-    def buffer(self, shape: Shape) -> Any: ...
-    def position(self, mesh: str) -> Position: ...
-    def extent(self, mesh: str) -> tuple[int, int]: ...
-    def length(self, tokens: Number) -> Number: ...
+    ) -> Any:
+        """`body` for each step of a plan."""
+        ...
+
+    def scratch_scope(self, buffers: int) -> AbstractContextManager[None]:
+        """Recycle what is allocated inside."""
+        ...
+
+    def allocate(self, size_bytes: Number) -> None:
+        """Count scratch."""
+        ...
+
+    def buffer(self, shape: Shape) -> Any:
+        """Payload of an uninitialised buffer."""
+        ...
+
+    def position(self, mesh: str) -> Position:
+        """This rank's place on a mesh."""
+        ...
+
+    def extent(self, mesh: str) -> tuple[int, int]:
+        """Most rows and columns of a mesh."""
+        ...
+
+    def length(self, tokens: Number) -> Number:
+        """Tokens of this rank, of the first `tokens`."""
+        ...
 
 
 class Context:
@@ -206,7 +235,7 @@ class Context:
         self._run(Command(op="send", operands=values, details=details))
 
     def recv(self, step: Step, mesh: str, like: Handle | Sequence[Handle]) -> Any:
-        """Receive what the neighbour sent in `step`, shaped as `like`; holds the CPU until there."""
+        """Receive what the neighbour sent in `step`, shaped as `like`; holds the CPU till there."""
         return self._receive("recv", step, mesh, like)
 
     def recv_async(self, step: Step, mesh: str, like: Handle | Sequence[Handle]) -> Any:

@@ -105,7 +105,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tiles:
-    """A rank's `length` tokens in tiles of `extent`, of which every row may see the first `visible`.
+    """A rank's `length` tokens in tiles of `extent`; every row may see the first `visible`.
 
     `irregular` bounds how many tiles at the end may differ from a full, unmasked one.
     """

@@ -1,4 +1,4 @@
-"""Random machines and shapes for the contract suites, as points that one compiled function takes."""
+"""Random machines and shapes for the contract suites, as points for one compiled function."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+
 from ahbm_jax.config.load import load_machine, load_workload
 from ahbm_jax.knobs import Point, point
 from ahbm_jax.machine.params import Machine, replace

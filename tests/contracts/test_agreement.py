@@ -8,10 +8,11 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from ahbm_jax.interpret.evaluate import report_function
-from ahbm_jax.interpret.record import record
 from contracts.points import Structure, batch, draw_point
 from contracts.walk import walk
+
+from ahbm_jax.interpret.evaluate import report_function
+from ahbm_jax.interpret.record import record
 from kernels import KERNELS
 
 STRUCTURES = {

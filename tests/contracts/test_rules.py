@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from ahbm_jax.config.load import load_machine, load_workload
 from ahbm_jax.interpret import record, timing_rules, values
 from ahbm_jax.interpret.record import Record

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ahbm_jax.interpret import maxplus
-from ahbm_jax.interpret.maxplus import iterate, product
 from hypothesis import given
 from hypothesis import strategies as st
+
+from ahbm_jax.interpret import maxplus
+from ahbm_jax.interpret.maxplus import iterate, product
 
 SIZE, BATCH = 4, 5
 

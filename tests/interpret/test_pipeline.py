@@ -5,9 +5,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from ahbm_jax.interpret.pipeline import streamed
 from hypothesis import given
 from hypothesis import strategies as st
+
+from ahbm_jax.interpret.pipeline import streamed
 
 times = st.one_of(st.integers(0, 30).map(float), st.floats(0, 100))
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import ahbm_jax
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from contracts.points import Structure, batch, draw_point
+
+import ahbm_jax
 from ahbm_jax.errors import UsageError
 from ahbm_jax.interpret.evaluate import latency_function, leaf_names, report_function
 from ahbm_jax.knobs import point
 from ahbm_jax.machine.params import replace
-from contracts.points import Structure, batch, draw_point
 from kernels import KERNELS
 
 MACHINE = ahbm_jax.load_machine("ahbm_4sip")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ahbm_jax.machine.placement import LAYOUTS, Placement
 from hypothesis import given
 from hypothesis import strategies as st
+
+from ahbm_jax.machine.placement import LAYOUTS, Placement
 
 sizes = {
     "layout": st.sampled_from(LAYOUTS),
@@ -20,7 +21,9 @@ sizes = {
 }
 
 
-def build(layout: str, cubes: int, pes: int, cache: int, start_cube: int, start_pe: int) -> Placement:
+def build(
+    layout: str, cubes: int, pes: int, cache: int, start_cube: int, start_pe: int
+) -> Placement:
     return Placement(
         layout=layout,
         cubes=cubes,
@@ -69,7 +72,9 @@ def test_arrays_agree_with_integers(layout: str) -> None:
     traced = build(layout, 3, 4, 250, 2, 1)
     cube, pe = np.divmod(np.arange(12), 4)
     lengths = traced.length(jnp.asarray(cube, jnp.float32), jnp.asarray(pe, jnp.float32), 217.0)
-    assert lengths.tolist() == [whole.length(int(c), int(p), 217) for c, p in zip(cube, pe, strict=True)]
+    assert lengths.tolist() == [
+        whole.length(int(c), int(p), 217) for c, p in zip(cube, pe, strict=True)
+    ]
 
 
 def test_the_two_round_robins_differ() -> None:

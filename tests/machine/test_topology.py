@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from ahbm_jax.machine.topology import (
     CUBE_COLLECTIVES,
     OFFSET,
@@ -18,9 +19,17 @@ from ahbm_jax.machine.topology import (
 RECTANGLES = [(r, c, r * c) for r in range(1, 5) for c in range(1, 5)]
 COUNTS = [(2, 4, p) for p in range(1, 9)]
 CASES = [
-    *((name, CUBE_COLLECTIVES[name], (4, 4), size) for name in CUBE_COLLECTIVES for size in RECTANGLES),
+    *(
+        (name, CUBE_COLLECTIVES[name], (4, 4), size)
+        for name in CUBE_COLLECTIVES
+        for size in RECTANGLES
+    ),
     *((name, PE_COLLECTIVES[name], (2, 4), size) for name in PE_COLLECTIVES for size in COUNTS),
-    *((name, PE_COLLECTIVES[name], (2, 8), (2, 8, p)) for name in PE_COLLECTIVES for p in (5, 9, 16)),
+    *(
+        (name, PE_COLLECTIVES[name], (2, 8), (2, 8, p))
+        for name in PE_COLLECTIVES
+        for p in (5, 9, 16)
+    ),
 ]
 
 
@@ -54,7 +63,8 @@ def test_reduce_to_one_root(
 ) -> None:
     holds = {i: {i} for i in range(size[2])}
     for source, target, _ in messages(collective, most, size):
-        assert holds[source] and not holds[source] & holds[target]
+        assert holds[source]
+        assert not holds[source] & holds[target]
         holds[target] |= holds.pop(source)
         holds[source] = set()
     roots = [i for i in range(size[2]) if collective.root(at(i, size), most[1])]
