@@ -29,7 +29,7 @@ class Knobs:
 
     Attributes:
       variant: variant of a shipped kernel.
-      context: tokens in the KV cache (may be traced, as all numbers up to `start_pe`).
+      context: tokens in the KV cache (may be traced, as all numbers up to `users`).
       C: CUBEs of the group; they form the squarest rectangle in the mesh.
       P: PEs of each CUBE.
       tile: tokens per tile.
@@ -37,11 +37,11 @@ class Knobs:
         places by it.
       start_cube: rotation of the placement over CUBEs.
       start_pe: rotation of the placement over PEs.
+      users: requests that run through the group one after the other.
       layout: placement of tokens.
       level2: reduce over PEs.
       level1: reduce over CUBEs.
       packed: (m, l, O) in one message.
-      users: requests that run through the group one after the other.
       query_length: query rows T, bottom-right causal.
       group_shape: rows and columns of the CUBEs, instead of the squarest rectangle.
     """
@@ -54,16 +54,25 @@ class Knobs:
     cache_tokens: Number = None
     start_cube: Number = 0
     start_pe: Number = 0
+    users: Number = 1
     layout: str = "contiguous"
     level2: str = "tree"
     level1: str = "mesh"
     packed: bool = False
-    users: int = 1
     query_length: int = 1
     group_shape: tuple[int, int] | None = None
 
 
-NUMBERS = ("context", "C", "P", "tile", "cache_tokens", "start_cube", "start_pe")
+NUMBERS = (
+    "context",
+    "C",
+    "P",
+    "tile",
+    "cache_tokens",
+    "start_cube",
+    "start_pe",
+    "users",
+)
 CHOICES = {
     "layout": LAYOUTS,
     "level2": tuple(PE_COLLECTIVES),
@@ -117,7 +126,7 @@ class Point:
             level1=self.static.level1,
             level2=self.static.level2,
             packed=self.static.packed,
-            users=self.static.users,
+            users=sizes["users"],
         )
 
 
@@ -148,7 +157,7 @@ def point(
         level1=settled.level1,
         level2=settled.level2,
         packed=settled.packed,
-        users=settled.users,
+        several=not (is_concrete(settled.users) and np.all(np.asarray(settled.users) == 1)),
     )
     leaves = costs | {
         "math.lanes": machine.math.lanes,
@@ -164,6 +173,7 @@ def point(
         "pes": settled.P,
         "start_cube": settled.start_cube,
         "start_pe": settled.start_pe,
+        "users": settled.users,
     }
     return Point(
         kernel=resolve_kernel(kernel, settled.variant),
@@ -210,10 +220,9 @@ def _check_choices(knobs: Knobs) -> None:
             hint = nearest(str(value), [str(x) for x in allowed])
             names = ", ".join(str(x) for x in allowed)
             raise UsageError(f"`{name}` is {value!r}{hint}; allowed: {names}")
-    for name in ("users", "query_length"):
-        value = getattr(knobs, name)
-        if not isinstance(value, (int, np.integer)) or value < 1:
-            raise UsageError(f"`{name}` is {value!r}; an integer of at least 1 is allowed")
+    rows = knobs.query_length
+    if not isinstance(rows, (int, np.integer)) or rows < 1:
+        raise UsageError(f"`query_length` is {rows!r}; an integer of at least 1 is allowed")
 
 
 def _check_numbers(knobs: Knobs, machine: Machine, workload: Workload) -> None:
@@ -235,6 +244,7 @@ def _check_numbers(knobs: Knobs, machine: Machine, workload: Workload) -> None:
         "cache_tokens": (1, LARGEST, "tokens that the cache is allocated for"),
         "start_cube": (0, machine.grid.cubes - 1, "a CUBE of the group"),
         "start_pe": (0, machine.grid.pes - 1, "a PE of the CUBE"),
+        "users": (1, LARGEST, "requests, one after the other"),
     }
     for name, (low, high, why) in bounds.items():
         value = getattr(knobs, name)

@@ -86,8 +86,9 @@ def latency_ns(
     """Latency of one request group, ns, as a pure function of every number.
 
     Works under `jax.jit`, `jax.vmap` and `jax.grad` in the machine's numbers and in the knobs
-    `context`, `C`, `P`, `tile`, `cache_tokens`, `start_cube`, `start_pe`. One compilation serves
-    all values of those. The derivative is that of the critical path.
+    `context`, `C`, `P`, `tile`, `cache_tokens`, `start_cube`, `start_pe` and `users`. One
+    compilation serves all values of those (two where `users` varies). The derivative is that of
+    the critical path.
 
     Args:
       kernel: name of a shipped kernel, `FILE.py:NAME`, or a function of `tl`.

@@ -39,6 +39,7 @@ SIZES = (
     "pes",
     "start_cube",
     "start_pe",
+    "users",
 )
 RESULTS = ("ok", "bad_size", "no_rectangle", "over_cache", "query_over_tile", "scratch_overflow")
 
@@ -55,7 +56,7 @@ class Static:
     level1: str
     level2: str
     packed: bool
-    users: int
+    several: bool  # requests one after the other, `users` of them
 
 
 NUMBERS = ("math.lanes", "gemm.stream_depth", "scratch.capacity")
@@ -148,7 +149,7 @@ def evaluate(
         level1=static.level1,
         level2=static.level2,
         packed=static.packed,
-        users=static.users,
+        users=sizes["users"] if static.several else 1,
     )
     costs = {name: point[name] for name in static.cost_names}
     numbers = {name: point[name] for name in NUMBERS}

@@ -104,6 +104,20 @@ class Iteration:
         moving, _ = jax.lax.scan(one, self._spread(_pick(self.leaves, flags)), xs, length=length)
         self.leaves = self._merge(moving, flags)
 
+    def repeat(self, count: Array) -> None:
+        """`count` iterations without an item; the number may differ from point to point."""
+        flags = self.probe(None)
+
+        def one(carry: tuple[Array, list[Array]]) -> tuple[Array, list[Array]]:
+            done, moving = carry
+            out = self._spread(_pick(self.turn(None, self._merge(moving, flags)), flags))
+            kept = [jnp.where(done < count, a, b) for a, b in zip(out, moving, strict=True)]
+            return done + 1, kept
+
+        start = (jnp.zeros((), count.dtype), self._spread(_pick(self.leaves, flags)))
+        _, moving = jax.lax.while_loop(lambda carry: jnp.any(carry[0] < count), one, start)
+        self.leaves = self._merge(moving, flags)
+
     def power(self, item: Any, n: Array) -> None:
         """`n` iterations on equal items, by the algebra of their max-plus map."""
         flags = self.probe(item)

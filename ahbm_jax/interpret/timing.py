@@ -133,7 +133,7 @@ class Timing:
         self.never = jnp.full((1, 1, 1), -jnp.inf, self.dtype)
         self.zero = jnp.zeros((1, 1, 1), self.dtype)
         self.lanes = Lanes(machine.grid, launch, self.dtype)
-        self.space = CLASSES if launch.users == 1 else RANKS
+        self.space = RANKS if isinstance(launch.users, Array) else CLASSES
         self.level = 0
         self.offset: Any = None  # shift of clocks from outside the loop being turned into a matrix
         self.scratch = Scratch(self.zero, jnp.maximum)
@@ -412,7 +412,7 @@ class Timing:
         alone = mesh not in self.meshes_used and not self.repeating
         return alone and int(sends.sum(axis=1).max()) <= 1
 
-    def repeat(self, count: int, body: Callable[[], None]) -> None:
+    def repeat(self, count: Number, body: Callable[[], None]) -> None:
         """`body` for each request, one after the other on each rank."""
 
         def request(_: None, carry: tuple) -> tuple:
@@ -421,7 +421,7 @@ class Timing:
 
         self.repeating = True
         iteration = Iteration(self, self._counting_iterations(request), ())
-        iteration.scan(lambda _: None, None, count)
+        iteration.repeat(count)
         iteration.finish()
         self.repeating = False
 

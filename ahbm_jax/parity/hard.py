@@ -297,7 +297,7 @@ def _below_a_mask_constant(rng: np.random.Generator) -> Inputs:
     inputs = _inputs(rng, rows=5, cache=256, kv_len=45, storage="float16", **settings)
     q, k = np.zeros_like(inputs["q"]), np.zeros_like(inputs["k"])
     q[..., 0], k[..., 0] = -32768, 32752
-    k[:, ::3, 0] = 30512  # -999817216
+    k[:, ::3, 0] = 30528  # -1000341504
     return inputs | {"q": q, "k": garbage_past(k, 45)}
 
 

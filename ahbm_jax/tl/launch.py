@@ -32,7 +32,7 @@ class Launch:
     level2: str = "tree"
     level1: str = "mesh"
     packed: bool = False
-    users: int = 1
+    users: Number = 1
 
 
 def launch_tensors(launch: Launch, **data: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -19,7 +19,7 @@ def run_program(interpreter: Any, kernel: Kernel) -> Any:
     tl = Context(interpreter)
     tensors = interpreter.tensors()
     users = interpreter.launch.users
-    if users == 1:
+    if isinstance(users, int) and users == 1:
         return kernel(tl, *tensors)
 
     def request() -> None:
