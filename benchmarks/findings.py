@@ -75,7 +75,9 @@ def issue_costs() -> None:
         for dma in (25, 0)
         for f in factors
     ]
-    print("128k tokens on 8 x 8 ranks, latency in us; issue costs of composite, MATH and loop x f\n")
+    print(
+        "128k tokens on 8 x 8 ranks, latency in us; issue costs of composite, MATH and loop x f\n"
+    )
     opt1, opt3, opt2 = (latencies(v, points) for v in ("opt1", "opt3", "opt2"))
     rows = [
         [
@@ -91,15 +93,15 @@ def issue_costs() -> None:
 
 def lazy_v() -> None:
     """opt3v against opt3 by tile and DMA issue cost."""
-    tiles = (64, 128, 256, 512, 1024)
+    tiles, costs = (64, 128, 256, 512, 1024), (0, 10, 25, 50)
     points = [
-        {"context": 131072, "tile": t, "dma.issue_cycles": d} for d in (0, 10, 25, 50) for t in tiles
+        {"context": 131072, "tile": t, "dma.issue_cycles": d}
+        for d in (0, 10, 25, 50)
+        for t in tiles
     ]
     print("opt3v / opt3 at 128k tokens on 8 x 8 ranks, by tile and DMA issue cycles\n")
     ratio = (latencies("opt3v", points) / latencies("opt3", points)).reshape(4, len(tiles))
-    rows = [
-        [str(d), *(f"{x:.3f}" for x in row)] for d, row in zip((0, 10, 25, 50), ratio, strict=True)
-    ]
+    rows = [[str(d), *(f"{x:.3f}" for x in row)] for d, row in zip(costs, ratio, strict=True)]
     table(["DMA issue cycles", *(f"tile {t}" for t in tiles)], rows)
 
 

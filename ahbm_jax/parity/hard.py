@@ -7,6 +7,7 @@ alone count P stays in float32: what P's rounding may add is not what those case
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -200,7 +201,7 @@ def _ratio(rng: np.random.Generator) -> Inputs:
     return inputs | {"q": q, "k": k, "v": v, "exact": exact}
 
 
-def _raised(rng: np.random.Generator, raised: slice, **settings: Any) -> Inputs:
+def _raised(rng: np.random.Generator, *, raised: slice, **settings: Any) -> Inputs:
     """Scores of the tokens `raised` are larger by 200."""
     inputs = _inputs(rng, cache=256, kv_len=250, tile=32, **settings)
     q, k = inputs["q"], inputs["k"]
@@ -209,31 +210,14 @@ def _raised(rng: np.random.Generator, raised: slice, **settings: Any) -> Inputs:
     return inputs
 
 
-@_case(
-    "the last 40 tokens larger by 200, one rank",
-    seen="EasyContext 14",
-    right="finite: they alone count",
-)
-def _late_block(rng: np.random.Generator) -> Inputs:
-    return _raised(rng, slice(210, 250))
-
-
-@_case(
-    "the last 40 tokens larger by 200, grid 2 x 2",
-    seen="EasyContext 14",
-    right="finite: they alone count",
-)
-def _late_rank(rng: np.random.Generator) -> Inputs:
-    return _raised(rng, slice(210, 250), grid=(2, 2))
-
-
-@_case(
-    "the first 40 tokens larger by 200, grid 2 x 2",
-    seen="EasyContext 14",
-    right="finite: they alone count",
-)
-def _early_rank(rng: np.random.Generator) -> Inputs:
-    return _raised(rng, slice(0, 40), grid=(2, 2))
+for _name, _tokens, _grid in (
+    ("the last 40 tokens larger by 200, one rank", slice(210, 250), (1, 1)),
+    ("the last 40 tokens larger by 200, grid 2 x 2", slice(210, 250), (2, 2)),
+    ("the first 40 tokens larger by 200, grid 2 x 2", slice(0, 40), (2, 2)),
+):
+    _case(_name, seen="EasyContext 14", right="finite: they alone count")(
+        functools.partial(_raised, raised=_tokens, grid=_grid)
+    )
 
 
 # Large numbers in a small type ------------------------------------------------------------------

@@ -29,23 +29,66 @@ KINDS: list[tuple[str, Callable[[Path], Any], type]] = [
     ("benches/milestone-gqa-llama70b", load_bench, Bench),
 ]
 FRAGMENTS = st.sampled_from(
-    ["", "\n", " ", "  ", ":", "- ", "{", "}", "[", "]", "'", '"', "#", "&a ", "*a", "<<: *a", "!!"]
-    + ["!!binary ", "!!timestamp 2020-99-99", "!!int ", "!!float ", "!!set ", "!!omap ", "!x ", "|"]
-    + [
-        "? ",
-        "%YAML 1.1\n---\n",
-        "---\n",
-        "...\n",
-        "null",
-        "~",
-        ".nan",
-        "-.inf",
-        "1e400",
-        "0x",
-        "0o9",
+    [
+        *[
+            "",
+            "\n",
+            " ",
+            "  ",
+            ":",
+            "- ",
+            "{",
+            "}",
+            "[",
+            "]",
+            "'",
+            '"',
+            "#",
+            "&a ",
+            "*a",
+            "<<: *a",
+            "!!",
+        ],
+        *[
+            "!!binary ",
+            "!!timestamp 2020-99-99",
+            "!!int ",
+            "!!float ",
+            "!!set ",
+            "!!omap ",
+            "!x ",
+            "|",
+        ],
+        *[
+            "? ",
+            "%YAML 1.1\n---\n",
+            "---\n",
+            "...\n",
+            "null",
+            "~",
+            ".nan",
+            "-.inf",
+            "1e400",
+            "0x",
+            "0o9",
+        ],
+        *[
+            "-1",
+            "0",
+            "1e6",
+            "1_0",
+            "09",
+            "yes",
+            "true",
+            "9" * 5000,
+            "1:2",
+            "\t",
+            "\x00",
+            "\ufeff",
+            "é",
+        ],
+        *["\\ud800", '"\\ud800"', "value", "source", "schema", "hbm", "ahbm-workload/1"],
     ]
-    + ["-1", "0", "1e6", "1_0", "09", "yes", "true", "9" * 5000, "1:2", "\t", "\x00", "\ufeff", "é"]
-    + ["\\ud800", '"\\ud800"', "value", "source", "schema", "hbm", "ahbm-workload/1"]
 ) | st.text(max_size=8)
 
 
