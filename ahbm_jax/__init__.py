@@ -9,12 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ahbm_jax.attention import attention
+    from ahbm_jax.outputs import attention
     from ahbm_jax.config.load import load_machine, load_workload
     from ahbm_jax.result import Result, latency_ns, run
 
 _HOMES = {
-    "attention": "ahbm_jax.attention",
+    "attention": "ahbm_jax.outputs",
     "load_machine": "ahbm_jax.config.load",
     "load_workload": "ahbm_jax.config.load",
     "Result": "ahbm_jax.result",

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ahbm_jax import smollm2
-from ahbm_jax.attention import attention
+from ahbm_jax.outputs import attention
 from ahbm_jax.cli.console import output
 from ahbm_jax.config.load import load_machine, load_workload
 from ahbm_jax.errors import UsageError, nearest

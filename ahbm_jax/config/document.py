@@ -1,4 +1,4 @@
-"""A YAML file as plain Python data that knows the line of each key, read without ever raising anything but `ConfigError`."""
+"""A YAML file as plain data that knows the line of each key, read raising `ConfigError` alone."""
 
 from __future__ import annotations
 
