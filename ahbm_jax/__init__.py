@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ahbm_jax.outputs import attention
     from ahbm_jax.config.load import load_machine, load_workload
+    from ahbm_jax.outputs import attention
     from ahbm_jax.result import Result, latency_ns, run
 
 _HOMES = {

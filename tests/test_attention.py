@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
-from ahbm_jax.outputs import attention
 from ahbm_jax.errors import UsageError
 from ahbm_jax.kernel_names import variant_names
+from ahbm_jax.outputs import attention
 from ahbm_jax.parity import measure
 from kernels.gqa_decode import VARIANTS
 from kernels.reference import reference

@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ahbm_jax import smollm2
-from ahbm_jax.outputs import attention
 from ahbm_jax.cli.console import output
 from ahbm_jax.config.load import load_machine, load_workload
 from ahbm_jax.errors import UsageError, nearest
 from ahbm_jax.kernel_names import reference
+from ahbm_jax.outputs import attention
 from ahbm_jax.parity import Errors, measure
 from ahbm_jax.parity.metric import E_BAR, EXACT_P, LSE_BAR
 from ahbm_jax.report.amount import microseconds

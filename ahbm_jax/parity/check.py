@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from jax.sharding import Mesh
 
-from ahbm_jax.outputs import attention
 from ahbm_jax.errors import UsageError
 from ahbm_jax.kernel_names import Kernel, reference
+from ahbm_jax.outputs import attention
 from ahbm_jax.parity.case import Case
 from ahbm_jax.parity.hard import hard_cases
 from ahbm_jax.parity.metric import Errors, measure

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 def significant(x: float, digits: int = 4) -> str:
     """`x` with so many significant digits, never in scientific notation."""
-    whole = len(f"{abs(x):.0f}") if abs(x) >= 1 else 0
+    whole = len(str(int(abs(x)))) if abs(x) >= 1 else 0
     return f"{x:,.{max(0, min(digits - whole, digits - 1))}f}"
 
 
