@@ -21,12 +21,15 @@ class Reference:
       lse: [H, T] natural logarithm of the sum of exponentials; -inf where a row sees nothing.
       envelope: [H, T, D] sum_j p_j |v_j|, the scale of the output before cancellation.
       largest_score: [H, T] largest magnitude of a visible score; 0 where a row sees nothing.
+      effective_keys: [H, T] 1 / sum_j p_j^2, on how many keys the weight lies; inf where a row
+        sees nothing.
     """
 
     o: np.ndarray
     lse: np.ndarray
     envelope: np.ndarray
     largest_score: np.ndarray
+    effective_keys: np.ndarray
 
 
 def reference(
@@ -53,6 +56,7 @@ def reference(
         lse=np.full((heads, rows), -np.inf),
         envelope=np.zeros((heads, rows, dim)),
         largest_score=np.zeros((heads, rows)),
+        effective_keys=np.full((heads, rows), np.inf),
     )
     for head in range(heads):
         kv_head = head // (heads // kv_heads)
@@ -76,4 +80,5 @@ def _attend(
     out.lse[at] = largest + np.log(total)
     out.envelope[at] = weights @ np.abs(values) / total
     out.largest_score[at] = np.abs(scores).max()
+    out.effective_keys[at] = total**2 / (weights**2).sum()
     assert np.isfinite(out.envelope[at]).all(), f"a value of (head, row) {at} is not finite"

@@ -20,6 +20,7 @@ from ahbm_jax.parity import (
     CASES,
     Case,
     CaseResult,
+    Errors,
     check_input,
     check_parity,
     hard_cases,
@@ -175,6 +176,34 @@ def test_a_row_that_sees_nothing_must_be_exact() -> None:
     assert measure(right.o, None, right, "float32").lse_error is None
 
 
+def test_two_bars_where_p_is_rounded() -> None:
+    """1.25 for rows whose weight lies on 16 keys or more; two roundings for the others."""
+    ones = np.ones((1, 2, 1))
+    right = Reference(
+        o=ones,
+        lse=np.zeros((1, 2)),
+        envelope=ones,
+        largest_score=np.ones((1, 2)),
+        effective_keys=np.array([[2.0, 30.0]]),
+    )
+
+    def off_by(few: float, many: float) -> Errors:
+        o = ones + np.array([few, many])[None, :, None] * 2.0**-8
+        return measure(o, None, right, "bfloat16")
+
+    assert off_by(1.9, 1.2).passed
+    assert pytest.approx(1.3) == off_by(1.9, 1.3).E
+    assert not off_by(1.9, 1.3).passed
+    assert not off_by(2.1, 0.0).passed
+
+
+def test_effective_keys() -> None:
+    q, k = np.zeros((1, 1, 4)), np.zeros((1, 20, 4))
+    assert reference(q, k, k).effective_keys == pytest.approx(20.0)
+    assert reference(q + 100.0, np.eye(4)[None], k[:, :4]).effective_keys == pytest.approx(4.0)
+    assert np.isinf(reference(q, k, k, kv_len=0).effective_keys)
+
+
 @pytest.mark.parametrize(
     ("lse", "largest", "off", "error"),
     [
@@ -187,7 +216,11 @@ def test_a_row_that_sees_nothing_must_be_exact() -> None:
 def test_log_sum_exp_error(lse: float, largest: float, off: float, error: float) -> None:
     ones = np.ones((1, 1, 1))
     right = Reference(
-        o=ones, lse=np.full((1, 1), lse), envelope=ones, largest_score=np.full((1, 1), largest)
+        o=ones,
+        lse=np.full((1, 1), lse),
+        envelope=ones,
+        largest_score=np.full((1, 1), largest),
+        effective_keys=np.ones((1, 1)),
     )
     errors = measure(ones, right.lse + off, right, "float32")
     assert errors.lse_error == pytest.approx(error, rel=1e-2)

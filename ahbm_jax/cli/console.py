@@ -22,9 +22,11 @@ def output() -> Console:
 
 
 def progress() -> Progress:
-    """A progress bar on stderr, which leaves nothing behind."""
+    """A progress bar on stderr, if that is a terminal; it leaves nothing behind."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+    shown = {"console": console, "transient": True, "disable": not console.is_terminal}
+    return Progress(*columns, TimeElapsedColumn(), **shown)

@@ -16,7 +16,7 @@ COSTS = 10  # of the critical path, before the rest is summed up
 BAR = 28  # characters of the longest bar
 BOUNDS = {
     "memory": "HBM bytes at sustained bandwidth",
-    "dma": "the same, with the issue of each DMA command",
+    "dma": "HBM bytes, and the issue of each DMA command",
     "gemm": "GEMM sub-tiles",
     "math": "MATH passes",
     "issue": "CPU, issuing commands",
@@ -41,7 +41,7 @@ def run_page(document: dict[str, Any], capacity_bytes: float) -> Iterator[Render
     yield _work(document)
     peak = document["scratch_peak_bytes"]
     yield Text(
-        f"Scratch (TCM) of one PE: {peak:,} of {capacity_bytes:,.0f} bytes, "
+        f"\nScratch (TCM) of one PE: {peak:,} of {capacity_bytes:,.0f} bytes, "
         f"{percent(peak / capacity_bytes)}"
     )
     if document["energy_pj"] is not None:
