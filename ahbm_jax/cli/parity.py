@@ -34,7 +34,7 @@ INPUT = {
 }
 MODEL = {
     "text": {"type": Path, "metavar": "FILE", "help": "Text to read (UTF-8)."},
-    "steps": {"type": int, "metavar": "N", "help": "Tokens to write after it."},
+    "steps": {"type": click.IntRange(min=0), "metavar": "N", "help": "Tokens to write after it."},
     "machine": {"metavar": "FILE", "help": "Machine of the times beside the tokens."},
 }
 

@@ -15,6 +15,7 @@ from ahbm_jax.tl.ops import OPS
 def op_table() -> Table:
     """Engine, issue cost and blocking of each operation."""
     table = plain_table("Operations of `tl`", "op", "engine", "issue cost", "CPU", "meaning")
+    table.columns[-1].no_wrap = False
     for name, spec in OPS.items():
         held = "held" if spec.holds_cpu else "free"
         table.add_row(name, spec.engine, f"issue.{spec.issue}", held, spec.doc)
