@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from ahbm_jax.bench.row import row
 from ahbm_jax.bench.workers import in_parallel
 from ahbm_jax.config.load import load_bench, load_machine, load_workload
 from ahbm_jax.errors import Infeasible
+from ahbm_jax.machine.params import Workload
 from ahbm_jax.result import BATCH, Result, run_many
 
 SCHEMA = "ahbm-bench/1"
@@ -47,29 +49,8 @@ def run_bench(
     workload = load_workload(spec.workload)
     heads = share(chosen, workload, devices)
     jobs = plan(spec, chosen, workload, heads)
-
     context = min(spec.parity.context_tokens, workload.max_context_tokens)
-    checks = list(dict.fromkeys(check_of(job, context) for job in jobs))
-    batches = _batches(jobs)
-    tasks: list[Callable[[], Any]] = [
-        *(partial(_outcomes, batch) for batch in batches),
-        *(partial(Check.run, check, workload) for check in checks),
-    ]
-    finished = 0
-    progress(finished, len(tasks))
-
-    def one_more() -> None:
-        nonlocal finished
-        finished += 1
-        progress(finished, len(tasks))
-
-    results = in_parallel(tasks, one_more)
-    outcomes = {
-        id(job): outcome
-        for batch, found in zip(batches, results, strict=False)
-        for job, outcome in zip(batch, found, strict=True)
-    }
-    parity = dict(zip(checks, results[len(batches) :], strict=True))
+    rows = _rows(jobs, workload, context, progress)
     return {
         "schema": SCHEMA,
         "bench": spec.name,
@@ -78,19 +59,41 @@ def run_bench(
         "layers": workload.layers,
         "query_heads_per_kv_head": workload.group,
         "kv_heads_of_device": heads.heads,
-        "rows": [
-            row(
-                outcomes[id(job)],
-                job.point,
-                kernel=job.panel.kernel,
-                panel=job.panel.name,
-                variant=job.variant,
-                users=job.panel.users,
-                parity=parity[check_of(job, context)],
-            )
-            for job in jobs
-        ],
+        "rows": rows,
     }
+
+
+def _rows(
+    jobs: Sequence[Job], workload: Workload, context: int, progress: Progress
+) -> list[dict[str, Any]]:
+    """Rows of `jobs`, in order; numbers are checked at `context` tokens."""
+    checks = list(dict.fromkeys(check_of(job, context) for job in jobs))
+    batches = _batches(jobs)
+    tasks: list[Callable[[], Any]] = [
+        *(partial(_outcomes, batch) for batch in batches),
+        *(partial(Check.run, check, workload) for check in checks),
+    ]
+    done = itertools.count(1)
+    progress(0, len(tasks))
+    results = in_parallel(tasks, lambda: progress(next(done), len(tasks)))
+    parity = dict(zip(checks, results[len(batches) :], strict=True))
+    outcomes = {
+        id(job): outcome
+        for batch, found in zip(batches, results, strict=False)
+        for job, outcome in zip(batch, found, strict=True)
+    }
+    return [
+        row(
+            outcomes[id(job)],
+            job.point,
+            kernel=job.panel.kernel,
+            panel=job.panel.name,
+            variant=job.variant,
+            users=job.panel.users,
+            parity=parity[check_of(job, context)],
+        )
+        for job in jobs
+    ]
 
 
 def _batches(jobs: Sequence[Job]) -> list[list[Job]]:
