@@ -127,17 +127,17 @@ ONE_RANK = {
     "wait for a load": (22, [load(), command("wait", reads=(1,))], {}),
     "a buffer never written is ready": (3, [elementwise("add", 8, 55)], {}),
     "MATH blocks: 1..7, 8..10": (10, [elementwise("exp", 8), elementwise("add", 5)], {}),
-    "queued MATH: 1..7, then held to the start": (
-        8,
+    "queued MATH: 1..7, then held to the start at 7; it ends at 9": (
+        9,
         [elementwise("exp", 8), elementwise("add", 5), LOOP],
         QUEUED,
     ),
-    "queued MATH in flight: awaited to 7": (
-        9,
+    "queued MATH in flight: awaited to 7, then 8..10": (
+        10,
         [elementwise("exp", 8, to=1), elementwise("add", 5, 1), LOOP],
         QUEUED,
     ),
-    "queued MATH by itself: to its start": (1, [LATE], QUEUED),
+    "queued MATH by itself: to its end": (31, [LATE], QUEUED),
     "dot: 1, two sub-tiles, write-out": (
         21,
         [command("dot", rows=4, inner=8, cols=4, writes=(1,)), LOOP],
@@ -176,7 +176,7 @@ ONE_RANK = {
     ),
     "room in the queue: GEMM 8..16, 16..24, 24..32": (35, [composite()] * 3, {}),
     "release by queued MATH at 31": (42, [LATE, composite(into_buffer=True)], QUEUED),
-    "a new buffer needs no release": (20, [LATE, composite()], QUEUED),
+    "a new buffer needs no release: done at 20, MATH at 31": (31, [LATE, composite()], QUEUED),
     # ex_composite: V there at 28, P at 43, P V 43..51
     "P V enters at the end": (54, [ex_composite()], {}),
     "P V behind the next composite, GEMM 70..78": (89, [ex_composite(), stream(40)], {}),
