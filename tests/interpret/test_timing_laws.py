@@ -46,23 +46,27 @@ def test_no_cost_raised_lowers_latency(kernel: str, variant: str) -> None:
 
 
 def test_without_issue_costs_the_cpu_takes_no_time() -> None:
-    """The ADR's dispatch_cycles = 0 world: one tile by hand, and nothing on the CPU."""
+    """The ADR's dispatch_cycles = 0 world: the CPU takes no time; one tile worked by hand."""
     free = {f"issue.{k}_cycles": 0.0 for k in ("load", "store", "composite", "dot", "math", "loop")}
     one_pe = replace(ahbm_jax.load_machine("one_pe"), free)
     result = ahbm_jax.run("decode", one_pe, WORKLOAD, variant="opt1", context=32, tile=32)
     assert result.bounds["issue"] == 0.0
     assert not any(name.startswith("issue.") for name in result.critical_path)
-    subtile = 25.0 + 4096 / 204.8  # DMA issue and bytes of one 64 x 32 sub-tile
-    # K: 2 sub-tiles, after the load of q; data, the last GEMM, write-out and the scale stage.
-    q_load = 25.0 + 8 * 128 * 2 / 204.8
-    scores = max(q_load, 20.0) + 2 * subtile + 300.0 + 16.0 + 16.0 + 4.0
-    row, wide, out = 1.0, 2.0, 8.0  # MATH passes over [8, 1], [8, 32] and [8, 128]
-    softmax = 3 * wide + row + 4 * wide + row + 4 * row + row + wide + row + out
-    # P V: K of it is 32 of 64 tokens, so 4 sub-tiles of half the bytes.
-    times_v = 20.0 + 4 * (25.0 + 2048 / 204.8) + 300.0 + 16.0 + 16.0
-    end = out + row + out + 25.0 + 8 * 128 * 2 / 204.8 + 300.0  # O + P V, normalise, store
-    by_hand = scores + softmax + times_v + end
-    assert result.latency_ns == pytest.approx(by_hand, abs=12.0)
+    # q: 2 KiB at 204.8 bytes a ns behind 25 ns of issue, there 300 ns later.
+    q_moved, q_there = 35.0, 335.0
+    initial = 1 + 1 + 8  # MATH passes of m, l [8, 1] and O [8, 128]
+    # K: 2 sub-tiles of 4 KiB, 45 ns of DMA each, behind q; GEMM 16 ns on each as it is there.
+    assert initial + 20 < q_moved
+    last_there = q_moved + 2 * 45 + 300
+    assert last_there - 45 > q_there
+    scores = last_there + 16 + 16 + 4  # GEMM, write-out, scale
+    # max, maximum, subtract, exp; subtract, exp; l times, sum, plus; O times.
+    softmax = (2 + 1 + 2 + 8) + (1 + 4) + (1 + 2 + 1) + 8
+    # V: 4 sub-tiles of 2 KiB, 35 ns each, from 20 ns after P.
+    weighted = scores + softmax + 20 + 4 * 35 + 300 + 16 + 16
+    stored = weighted + 8 + (1 + 8) + 35 + 300  # O plus, normalise, store
+    assert result.latency_ns == pytest.approx(stored, rel=1e-12)
+    assert stored == 1335.0
 
 
 def test_vmap_in_any_order_equals_one_by_one() -> None:
