@@ -11,7 +11,8 @@ import jax.numpy as jnp
 
 from ahbm_jax.interpret.algebra import maximum
 from ahbm_jax.interpret.pipeline import streamed
-from ahbm_jax.interpret.timing import PENDING, PendingScopes, Ready, Timing, TracedStep
+from ahbm_jax.interpret.readiness import PendingScopes, Ready, TracedStep
+from ahbm_jax.interpret.timing import PENDING, Timing
 from ahbm_jax.machine.number import where
 from ahbm_jax.machine.topology import Step
 from ahbm_jax.tl.command import Command
