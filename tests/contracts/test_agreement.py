@@ -35,8 +35,11 @@ STRUCTURES = {
     ),
     "users": Structure(queue=3, users=3),
 }
+# A queue that takes many tiles to fill: until it has, the sweep must not look regular.
+DEEP = {"deep queue": Structure(queue=20)}
 POINTS = 8
 CASES = [(k, v, s) for k, variants in KERNELS.items() for v in variants for s in STRUCTURES]
+CASES += [("decode", "opt2", "deep queue")]
 BUSY = ("cpu", "dma", "gemm", "math", "port")
 
 
@@ -45,7 +48,8 @@ def test_timing_equals_walk(kernel: str, variant: str, structure: str) -> None:
     seed = [ord(c) for c in kernel + variant + structure]
     rng = np.random.default_rng(seed)
     with jax.enable_x64(True):
-        points = [draw_point(rng, kernel, variant, STRUCTURES[structure]) for _ in range(POINTS)]
+        drawn_from = (STRUCTURES | DEEP)[structure]
+        points = [draw_point(rng, kernel, variant, drawn_from) for _ in range(POINTS)]
         report = report_function(points[0].kernel, points[0].static)(*batch(points))
     report = {name: np.asarray(values) for name, values in report.items()}
     for i, drawn in enumerate(points):
