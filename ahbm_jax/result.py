@@ -15,6 +15,7 @@ import numpy as np
 from ahbm_jax.errors import Infeasible
 from ahbm_jax.interpret.evaluate import RESULTS, Static, evaluate, latency_function, leaf_names
 from ahbm_jax.interpret.record import message_depth, record
+from ahbm_jax.interpret.timing import COMMAND_COUNTS, ENGINES
 from ahbm_jax.kernel_names import Kernel
 from ahbm_jax.knobs import Point, point
 from ahbm_jax.machine.params import Energy, Machine, Workload
@@ -61,25 +62,6 @@ class Result:
     def row(self) -> dict[str, Any]:
         """The result as plain data, for JSON."""
         return asdict(self)
-
-
-ENGINES = {
-    "cpu": "busy_cpu",
-    "dma": "busy_dma",
-    "gemm": "busy_gemm",
-    "math": "busy_math",
-    "port": "busy_port",
-}
-COUNTED = (
-    "composites",
-    "dma_reads",
-    "dma_read_bytes",
-    "dma_writes",
-    "dma_write_bytes",
-    "sends",
-    "sent_bytes",
-    "recvs",
-)
 
 
 def latency_ns(
@@ -182,12 +164,8 @@ def explain_function(
         def of_costs(*moved: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
             settled = dict(zip(names, (*moved, *place[costs:]), strict=True))
             evaluation = evaluate(kernel, static, settled, counting=True)
-            latency = evaluation.latency_ns()
-            return latency, evaluation.counts() | {
-                "latency_ns": latency,
-                "scratch_peak_bytes": evaluation.scratch_peak_bytes(),
-                "result_code": evaluation.result_code(),
-            }
+            report = evaluation.report()
+            return report["latency_ns"], report
 
         def along(direction: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
             tangents = tuple(
@@ -246,7 +224,7 @@ def _result(
         bound=max(bounds, key=lambda name: bounds[name]),
         critical_path=path,
         counts=_counts(settled, report),
-        utilisation={e: report[f"most_{name}"] / latency for e, name in ENGINES.items()},
+        utilisation={e: report[f"most_busy_{e}"] / latency for e in ENGINES},
         scratch_peak_bytes=int(report["scratch_peak_bytes"]),
         energy_pj=_energy_pj(settled.machine.energy, report),
         result="ok",
@@ -254,7 +232,7 @@ def _result(
 
 
 def _counts(settled: Point, report: dict[str, float]) -> dict[str, int]:
-    counts = {name: round(report[name]) for name in COUNTED}
+    counts = {name: round(report[name]) for name in COMMAND_COUNTS}
     counts["composite"] = counts.pop("composites")
     counts["reduce_rounds"] = _reduce_rounds(settled)
     return counts

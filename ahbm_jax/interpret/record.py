@@ -98,10 +98,7 @@ class Record:
 
     def extent(self, mesh: str) -> tuple[int, int]:
         """Most rows and columns of a mesh."""
-        grid = self.machine.grid
-        if mesh == "pe":
-            return grid.pe_rows, grid.pe_cols
-        return grid.cube_rows, grid.cube_cols
+        return self.machine.grid.extent(mesh)
 
     def length(self, tokens: int) -> int:
         """Tokens of this rank, of the first `tokens`."""

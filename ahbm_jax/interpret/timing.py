@@ -31,7 +31,8 @@ Array = jax.Array
 MESHES, DIRECTIONS = ("pe", "cube"), ("N", "S", "E", "W")
 SCOPE_DEPTHS, ARENAS = 2, 2  # nested scopes, and arenas of each, that the state has room for
 PENDING = ("exists", "span", "work")  # of a P V that waits for GEMM: its sizes, as times
-COUNTS = (
+ENGINES = ("cpu", "dma", "gemm", "math", "port")
+COMMAND_COUNTS = (
     "composites",
     "dma_reads",
     "dma_read_bytes",
@@ -40,14 +41,8 @@ COUNTS = (
     "sends",
     "sent_bytes",
     "recvs",
-    "macs",
-    "math_elements",
-    "busy_cpu",
-    "busy_dma",
-    "busy_gemm",
-    "busy_math",
-    "busy_port",
 )
+COUNTS = (*COMMAND_COUNTS, "macs", "math_elements", *(f"busy_{engine}" for engine in ENGINES))
 
 
 class Timing:
@@ -151,10 +146,7 @@ class Timing:
 
     def extent(self, mesh: str) -> tuple[int, int]:
         """Most rows and columns of a mesh."""
-        grid = self.machine.grid
-        if mesh == "pe":
-            return grid.pe_rows, grid.pe_cols
-        return grid.cube_rows, grid.cube_cols
+        return self.machine.grid.extent(mesh)
 
     def length(self, tokens: Number) -> Array:
         """Tokens of each lane, of the first `tokens`."""

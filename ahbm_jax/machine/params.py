@@ -62,6 +62,12 @@ class Grid:
         """PEs of one CUBE."""
         return self.pe_rows * self.pe_cols
 
+    def extent(self, mesh: str) -> tuple[int, int]:
+        """Rows and columns of mesh `"pe"` or `"cube"`."""
+        if mesh == "pe":
+            return self.pe_rows, self.pe_cols
+        return self.cube_rows, self.cube_cols
+
 
 @pytree
 class Clock:
