@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ahbm_jax.config.load import load_machine, load_workload
     from ahbm_jax.outputs import attention
     from ahbm_jax.result import Result, latency_ns, run
+    from ahbm_jax.events import Timeline, simulate
 
 _HOMES = {
     "attention": "ahbm_jax.outputs",
@@ -20,9 +21,20 @@ _HOMES = {
     "Result": "ahbm_jax.result",
     "latency_ns": "ahbm_jax.result",
     "run": "ahbm_jax.result",
+    "simulate": "ahbm_jax.events",
+    "Timeline": "ahbm_jax.events",
 }
 
-__all__ = ["Result", "attention", "latency_ns", "load_machine", "load_workload", "run"]
+__all__ = [
+    "Result",
+    "Timeline",
+    "attention",
+    "latency_ns",
+    "load_machine",
+    "load_workload",
+    "run",
+    "simulate",
+]
 
 
 def __getattr__(name: str) -> Any:

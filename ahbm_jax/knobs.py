@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ahbm_jax.errors import UsageError, nearest
+from ahbm_jax.errors import Infeasible, UsageError, nearest
 from ahbm_jax.interpret.evaluate import Static, leaf_names
 from ahbm_jax.kernel_names import Kernel, resolve_kernel
 from ahbm_jax.machine.costs import costs_ns
@@ -182,6 +182,18 @@ def point(
         machine=machine,
         workload=workload,
         knobs=settled,
+    )
+
+
+def scratch_overflow(machine: Machine, needed_bytes: float) -> Infeasible:
+    """What to say of a point that needs more scratch than there is."""
+    return Infeasible(
+        "scratch (TCM) of one PE",
+        needed_bytes,
+        float(machine.scratch.capacity_bytes),
+        "bytes",
+        "lower `tile`, `gemm.stream_depth_subtiles` or `scheduler.queue_depth_composites`, raise "
+        "`scratch.capacity_bytes`, or spread over more ranks (`C`, `P`)",
     )
 
 

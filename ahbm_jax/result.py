@@ -17,7 +17,7 @@ from ahbm_jax.interpret.evaluate import RESULTS, Static, evaluate, latency_funct
 from ahbm_jax.interpret.record import message_depth, record
 from ahbm_jax.interpret.timing import COMMAND_COUNTS, ENGINES
 from ahbm_jax.kernel_names import Kernel
-from ahbm_jax.knobs import Point, point
+from ahbm_jax.knobs import Point, point, scratch_overflow
 from ahbm_jax.machine.params import Energy, Machine, Workload
 from ahbm_jax.tl.launch import Launch
 
@@ -184,14 +184,7 @@ def explain_function(
 def _infeasible(settled: Point, report: dict[str, float]) -> Infeasible:
     code = RESULTS[int(report["result_code"])]
     assert code == "scratch_overflow", code  # `point` refuses all else
-    return Infeasible(
-        "scratch (TCM) of one PE",
-        report["scratch_peak_bytes"],
-        float(settled.machine.scratch.capacity_bytes),
-        "bytes",
-        "lower `tile`, `gemm.stream_depth_subtiles` or `scheduler.queue_depth_composites`, raise "
-        "`scratch.capacity_bytes`, or spread over more ranks (`C`, `P`)",
-    )
+    return scratch_overflow(settled.machine, report["scratch_peak_bytes"])
 
 
 def _result(

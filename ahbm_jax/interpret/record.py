@@ -44,10 +44,14 @@ class Recorded:
     `op` is of the op set, or a control mark: `loop` (an iteration begins), `scope_enter`,
     `scope_exit`. Buffers are numbered per rank; `reads` and `writes` name them. Sizes are those
     of the command itself: `rows` x `cols` of its result, `inner` the contraction of a GEMM.
+    `tensor` and `tile` say what is moved or streamed: a tensor in HBM, and which tile of the shard
+    (else the tile of the loop around it; -1 outside of one).
     """
 
     op: str
     engine: str
+    tensor: str = ""
+    tile: int = -1
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
     rows: int = 0
@@ -61,6 +65,7 @@ class Recorded:
     message: Message | None = None
     depth: int = 0  # of a scope
     buffers: int = 0  # arenas of a scope
+    scratch_bytes: int = 0  # allocated when it is issued
 
 
 @dataclass(slots=True)
@@ -82,6 +87,7 @@ class Record:
         self.scratch = Scratch(0, max)
         self._buffers = 0
         self._depth = 0
+        self._tile = -1  # of the loop being run
         self._streamed_bytes: int | None = None  # element size of what composites stream
         self.rules = RULES
 
@@ -130,8 +136,10 @@ class Record:
     def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any:
         """One pass per tile."""
         for index in range(tiles.count):
+            self._tile = index
             self._mark("loop")
             carry = body(tiles.at(index), carry)
+        self._tile = -1
         return carry
 
     def steps(
@@ -161,19 +169,25 @@ class Record:
     # Rules ------------------------------------------------------------------------------------
 
     def _mark(self, op: str, depth: int = 0, buffers: int = 0) -> None:
-        self.out.commands.append(Recorded(op=op, engine="cpu", depth=depth, buffers=buffers))
+        mark = Recorded(op=op, engine="cpu", tile=self._tile, depth=depth, buffers=buffers)
+        self.out.commands.append(replace(mark, scratch_bytes=int(self.scratch.used)))
 
     def emit(self, command: Command, **sizes: Any) -> int:
         """Append a command; returns the buffer it writes."""
         written = command.out.payload if command.out is not None else self.buffer(command.shape)
+        source = next((x for x in command.operands if isinstance(x, Ref)), None)
+        of_tile = source is not None and source.tile is not None
         recorded = Recorded(
             op=command.op,
             engine=command.spec.engine,
+            tensor="" if source is None else source.tensor.name,
+            tile=int(source.tile.index) if of_tile else self._tile,
             reads=tuple(handle.payload for handle in command.handles),
             rows=int(command.shape[0]),
             cols=int(command.shape[1]),
             writes=(written,),
             into_buffer=command.out is not None,
+            scratch_bytes=int(self.scratch.used),
         )
         self.out.commands.append(replace(recorded, **sizes))
         return written
@@ -235,7 +249,8 @@ def _store(self: Record, command: Command) -> None:
     """DMA write."""
     target = command.details["target"]
     rows, cols = command.shape
-    self.emit(command, hbm_bytes=int(rows * cols * target.element_bytes), writes=())
+    sizes = {"hbm_bytes": int(rows * cols * target.element_bytes), "tensor": target.name}
+    self.emit(command, writes=(), **sizes)
 
 
 def _gemm(self: Record, command: Command) -> int:
