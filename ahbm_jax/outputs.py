@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ from ahbm_jax.tl.launch import Launch
 from ahbm_jax.tl.program import run_program
 
 Array = jax.Array
+LARGEST = 2**24  # positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,9 @@ class Spread:
     pes: int
     group_shape: tuple[int, int]
     tile: int
+    query_tile: int
+    windowed: bool
+    capped: bool
     layout: str
     level2: str
     level1: str
@@ -71,6 +75,16 @@ def _root_index(root: Callable[[Position, int], Any], rows: int, cols: int, coun
     raise AssertionError("a reduce has a root")
 
 
+class Numbers(NamedTuple):
+    """What of an attention may be traced; `window` and `softcap` count where the spread says so."""
+
+    kv_len: Array
+    query_start: Array
+    window: Array
+    softcap: Array
+    softmax_scale: Array
+
+
 def attention(
     kernel: str | Kernel,
     q: Array,
@@ -80,7 +94,12 @@ def attention(
     variant: str = "opt3",
     grid: tuple[int, int] = (1, 1),
     tile: int = 256,
+    query_tile: int = 128,
     kv_len: int | Array | None = None,
+    query_start: int | Array | None = None,
+    window: int | Array | None = None,
+    sinks: Array | None = None,
+    softcap: float | Array | None = None,
     layout: str = "contiguous",
     softmax_scale: float | Array | None = None,
     exact_p: bool = False,
@@ -95,19 +114,26 @@ def attention(
     """Attention by `kernel` on a grid of C x P ranks, with the arithmetic of the machine.
 
     Scores, running maximum, sum and output are float32; P is rounded to the storage type for P V.
-    Query row t of T attends to positions up to kv_len - T + t (bottom-right causal; one row
-    attends to all). Differentiable, and usable under `jax.jit` and `jax.vmap`.
+    Query row t attends to positions up to query_start + t, and below kv_len; by default the last
+    row to all (bottom-right causal). Differentiable, and usable under `jax.jit` and `jax.vmap`.
 
     Args:
       kernel: name of a shipped kernel, `FILE.py:NAME`, or a function of `tl`.
       q: [H, T, D], bfloat16, float16 or float32. Head h reads KV head h // (H / K).
       k: [K, S, D] of the same type, after RoPE.
-      v: [K, S, D] of the same type.
+      v: [K, S, Dv] of the same type.
       variant: variant of a shipped kernel.
       grid: (C, P), CUBEs and PEs per CUBE.
       tile: tokens per tile.
+      query_tile: query tokens that prefill kernels take at once.
       kv_len: tokens in the cache, at most S (default S); may be traced. Rows of k and v at or past
         it may hold anything.
+      query_start: position of the first query row (default kv_len - T); may be traced.
+      window: positions that a row attends to, its own included (sliding-window attention, as in
+        Mistral 7B); default all.
+      sinks: [H] logits, one per head, that take part in the softmax and have no value (as in
+        gpt-oss); lse includes them.
+      softcap: scores s become softcap * tanh(s / softcap) (as in Gemma 2).
       layout: `contiguous`, `round_robin` or `round_robin_cube_first`.
       softmax_scale: default 1 / sqrt(D).
       exact_p: keep P in float32.
@@ -120,7 +146,7 @@ def attention(
       start_pe: rotation of the placement over PEs.
 
     Returns:
-      (o, lse): o [H, T, D] in the type of q; lse [H, T] float32, natural logarithm of the sum of
+      (o, lse): o [H, T, Dv] in the type of q; lse [H, T] float32, natural logarithm of the sum of
       exponentials. A row with nothing to attend to gives 0 and -inf. lse is None if the kernel
       returns no (m, l).
 
@@ -129,6 +155,7 @@ def attention(
     """
     function = resolve_kernel(kernel, variant)
     _check_shapes(q, k, v, kv_len)
+    _check_options(q, query_start=query_start, window=window, sinks=sinks, softcap=softcap)
     spread = _checked_spread(
         grid=grid,
         tile=tile,
@@ -141,14 +168,24 @@ def attention(
         start_pe=start_pe,
         exact_p=exact_p,
         mesh=mesh,
-        query_tokens=q.shape[1],
+        query_tile=query_tile,
+        windowed=window is not None,
+        capped=softcap is not None,
     )
-    scale = q.shape[2] ** -0.5 if softmax_scale is None else softmax_scale
     length = k.shape[1] if kv_len is None else kv_len
+    numbers = Numbers(
+        kv_len=jnp.asarray(length, jnp.int32),
+        query_start=jnp.asarray(length - q.shape[1] if query_start is None else query_start),
+        window=jnp.asarray(1 if window is None else window, jnp.int32),
+        softcap=jnp.asarray(1.0 if softcap is None else softcap, jnp.float32),
+        softmax_scale=jnp.asarray(
+            q.shape[2] ** -0.5 if softmax_scale is None else softmax_scale, jnp.float32
+        ),
+    )
     if k.shape[1] == 0:
         k, v = (jnp.zeros((x.shape[0], 1, x.shape[2]), x.dtype) for x in (k, v))
-    run = _compiled(function, spread)
-    return run(q, k, v, jnp.asarray(length, jnp.int32), jnp.asarray(scale, jnp.float32))
+    logits = None if sinks is None else jnp.asarray(sinks, jnp.float32)
+    return _compiled(function, spread)(q, k, v, logits, numbers)
 
 
 def _check_shapes(q: Array, k: Array, v: Array, kv_len: Any) -> None:
@@ -160,8 +197,10 @@ def _check_shapes(q: Array, k: Array, v: Array, kv_len: Any) -> None:
             raise UsageError(f"`{name}` is {x.dtype}; allowed: {allowed}. Cast it first")
         if x.dtype != q.dtype:
             raise UsageError(f"`{name}` is {x.dtype} and `q` is {q.dtype}; they must be the same")
-    if k.shape != v.shape:
-        raise UsageError(f"`k` has shape {k.shape} and `v` {v.shape}; they must be the same")
+    if k.shape[:2] != v.shape[:2]:
+        raise UsageError(
+            f"`k` has shape {k.shape} and `v` {v.shape}; heads and tokens must be the same"
+        )
     if q.shape[2] != k.shape[2]:
         raise UsageError(
             f"head dim of `q` is {q.shape[2]} and of `k` {k.shape[2]}; make them equal"
@@ -178,6 +217,22 @@ def _check_shapes(q: Array, k: Array, v: Array, kv_len: Any) -> None:
         raise UsageError(f"`kv_len` is {kv_len}; 0 to {rows} (the rows of `k`) is allowed")
 
 
+def _check_options(q: Array, *, query_start: Any, window: Any, sinks: Any, softcap: Any) -> None:
+    def known(x: Any) -> bool:
+        return x is not None and not isinstance(x, Tracer)
+
+    if known(query_start) and not -LARGEST <= int(query_start) <= LARGEST:
+        raise UsageError(f"`query_start` is {query_start}; a position up to {LARGEST:,} is allowed")
+    if known(window) and int(window) < 1:
+        raise UsageError(f"`window` is {window}; at least 1 (a row's own position) is allowed")
+    if known(softcap) and not float(softcap) > 0:
+        raise UsageError(f"`softcap` is {softcap}; a number above 0 is allowed")
+    if sinks is not None and jnp.shape(sinks) != (q.shape[0],):
+        raise UsageError(
+            f"`sinks` has shape {jnp.shape(sinks)}; ({q.shape[0]},), a logit per head, is needed"
+        )
+
+
 def _multiples(heads: int, kv_heads: int) -> str:
     if kv_heads == 0:
         return "give at least one KV head"
@@ -185,7 +240,7 @@ def _multiples(heads: int, kv_heads: int) -> str:
     return f"use {lower or kv_heads} or {lower + kv_heads} query heads"
 
 
-def _checked_spread(*, grid: Any, query_tokens: int, group_shape: Any, **choices: Any) -> Spread:
+def _checked_spread(*, grid: Any, group_shape: Any, **choices: Any) -> Spread:
     cubes, pes = _grid(grid)
     for name, known in (
         ("layout", LAYOUTS),
@@ -196,14 +251,11 @@ def _checked_spread(*, grid: Any, query_tokens: int, group_shape: Any, **choices
             hint = nearest(str(choices[name]), known)
             allowed = ", ".join(known)
             raise UsageError(f"`{name}` is {choices[name]!r}{hint}; allowed: {allowed}")
-    tile = choices["tile"]
-    if not isinstance(tile, (int, np.integer)) or tile < 1:
-        raise UsageError(f"`tile` is {tile!r}; an integer of at least 1 token is allowed")
-    if query_tokens - 1 > tile:
-        raise UsageError(
-            f"`q` has {query_tokens} query rows and `tile` is {tile}; at most tile + 1 rows are "
-            "allowed: raise `tile`"
-        )
+    for name in ("tile", "query_tile"):
+        if not isinstance(choices[name], (int, np.integer)) or choices[name] < 1:
+            raise UsageError(
+                f"`{name}` is {choices[name]!r}; an integer of at least 1 token is allowed"
+            )
     mesh = choices["mesh"]
     if mesh is not None and dict(mesh.shape) != {"cube": cubes, "pe": pes}:
         raise UsageError(
@@ -236,8 +288,9 @@ def _shape(group_shape: Any, cubes: int) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=256)
 def _compiled(kernel: Kernel, spread: Spread) -> Callable[..., tuple[Array, Array | None]]:
-    def run(q: Array, k: Array, v: Array, length: Array, scale: Array) -> Any:
-        heads, rows, dim = k.shape[0], q.shape[0] // k.shape[0] * q.shape[1], q.shape[2]
+    def run(q: Array, k: Array, v: Array, sinks: Array | None, numbers: Numbers) -> Any:
+        heads, (tokens, dim) = k.shape[0], q.shape[1:]
+        group = q.shape[0] // heads
         placement = Placement(
             layout=spread.layout,
             cubes=spread.cubes,
@@ -248,13 +301,17 @@ def _compiled(kernel: Kernel, spread: Spread) -> Callable[..., tuple[Array, Arra
         )
         slots = cdiv(placement.shard_tokens, spread.tile) * spread.tile
         launch = Launch(
-            context_tokens=length,
-            query_tokens=q.shape[1],
-            group=q.shape[0] // heads,
+            context_tokens=numbers.kv_len,
+            query_tokens=tokens,
+            query_start=numbers.query_start,
+            query_block_tokens=min(spread.query_tile, tokens),
+            group=group,
             head_dim=dim,
+            value_dim=v.shape[2],
             element_bytes=q.dtype.itemsize,
-            softmax_scale=scale,
+            softmax_scale=numbers.softmax_scale,
             tile_tokens=spread.tile,
+            sinks=sinks is not None,
             cube_rows=spread.group_shape[0],
             cube_cols=spread.group_shape[1],
             placement=placement,
@@ -262,12 +319,21 @@ def _compiled(kernel: Kernel, spread: Spread) -> Callable[..., tuple[Array, Arra
             level1=spread.level1,
             packed=spread.packed,
         )
-        tokens = _shard_tokens(placement, slots)
-        folded = q.reshape(heads, rows, dim)
-        k_shards = jnp.moveaxis(k[:, tokens], -1, -2)  # [K, C, P, D, slots]
-        o, m, l = _on_ranks(kernel, spread, launch, folded, k_shards, v[:, tokens])
-        lse = None if m is None or l is None else _log_sum_exp(m, l).reshape(q.shape[:2])
-        return o.reshape(q.shape).astype(q.dtype), lse
+        shards = _shard_tokens(placement, slots)
+        folded = q.reshape(heads, group, tokens, dim).swapaxes(1, 2).reshape(heads, -1, dim)
+        k_shards = jnp.moveaxis(k[:, shards], -1, -2)  # [K, C, P, D, slots]
+        if sinks is not None:
+            sinks = jnp.tile(sinks.reshape(heads, group), (1, tokens))[..., None]  # [K, M, 1]
+        o, m, l = _on_ranks(
+            kernel, spread, launch, (folded, k_shards, v[:, shards], sinks), numbers
+        )
+
+        def unfolded(x: Array) -> Array:
+            by_token = x.reshape(heads, tokens, group, x.shape[-1])
+            return by_token.swapaxes(1, 2).reshape(q.shape[0], tokens, x.shape[-1])
+
+        lse = None if m is None or l is None else unfolded(_log_sum_exp(m, l))[..., 0]
+        return unfolded(o).astype(q.dtype), lse
 
     return jax.jit(run)
 
@@ -284,33 +350,33 @@ def _shard_tokens(placement: Placement, slots: int) -> np.ndarray:
 
 
 def _on_ranks(
-    kernel: Kernel, spread: Spread, launch: Launch, q: Array, k: Array, v: Array
+    kernel: Kernel, spread: Spread, launch: Launch, arrays: tuple, numbers: Numbers
 ) -> tuple[Array, Array | None, Array | None]:
-    """(o [K, M, D], m, l [K, M, 1]) of the root rank; q [K, M, D], k and v [K, C, P, ...]."""
+    """(o [K, M, Dv], m, l [K, M, 1]) of the root rank.
 
-    def body(q: Array, k: Array, v: Array, length: Array, scale: Array) -> tuple[Any, ...]:
-        local = _with_numbers(launch, length, scale)
-        values = Values(local, Operands(q=q, k=k, v=v), spread.pe_mesh, exact_p=spread.exact_p)
+    `arrays` are q [K, M, D], k and v [K, C, P, ...], and sinks [K, M, 1] or None.
+    """
+
+    def body(q: Array, k: Array, v: Array, sinks: Array | None, numbers: Numbers) -> tuple:
+        local = _with_numbers(launch, spread, numbers)
+        operands = Operands(q=q, k=k, v=v, sinks=sinks)
+        values = Values(local, operands, spread.pe_mesh, exact_p=spread.exact_p)
         partial = run_program(values, kernel)
         if values.stored is None:
             raise UsageError("the kernel stored no output: call `tl.store(output, ...)`")
         m, l = (None, None) if partial is None else (h.payload for h in partial[:2])
         return values.stored, m, l
 
-    heads = jax.vmap(body, in_axes=(0, 0, 0, None, None))
-    numbers = (launch.context_tokens, launch.softmax_scale)
+    heads = jax.vmap(body, in_axes=(0, 0, 0, 0, None))
     cube, pe = spread.root()
+    by_rank = (None, 1, 1, None, None)
     if spread.mesh is None:
-        on_pes = jax.vmap(
-            heads, in_axes=(None, 1, 1, None, None), axis_name="pe", axis_size=spread.pes
-        )
-        on_cubes = jax.vmap(
-            on_pes, in_axes=(None, 1, 1, None, None), axis_name="cube", axis_size=spread.cubes
-        )
-        return jax.tree.map(lambda x: x[cube, pe], on_cubes(q, k, v, *numbers))
+        on_pes = jax.vmap(heads, in_axes=by_rank, axis_name="pe", axis_size=spread.pes)
+        on_cubes = jax.vmap(on_pes, in_axes=by_rank, axis_name="cube", axis_size=spread.cubes)
+        return jax.tree.map(lambda x: x[cube, pe], on_cubes(*arrays, numbers))
 
-    def shard(q: Array, k: Array, v: Array, *numbers: Array) -> tuple[Any, ...]:
-        return jax.tree.map(lambda x: x[:, None, None], heads(q, k[:, 0, 0], v[:, 0, 0], *numbers))
+    def shard(q: Array, k: Array, v: Array, *rest: Any) -> tuple[Any, ...]:
+        return jax.tree.map(lambda x: x[:, None, None], heads(q, k[:, 0, 0], v[:, 0, 0], *rest))
 
     ranks, same = PartitionSpec(None, "cube", "pe"), PartitionSpec()
     spmd = jax.shard_map(
@@ -320,11 +386,18 @@ def _on_ranks(
         out_specs=ranks,
         check_vma=False,  # a scan's carry starts from constants, which the check refuses
     )
-    return jax.tree.map(lambda x: x[:, cube, pe], spmd(q, k, v, *numbers))
+    return jax.tree.map(lambda x: x[:, cube, pe], spmd(*arrays, numbers))
 
 
-def _with_numbers(launch: Launch, length: Array, scale: Array) -> Launch:
-    return replace(launch, context_tokens=length, softmax_scale=scale)
+def _with_numbers(launch: Launch, spread: Spread, numbers: Numbers) -> Launch:
+    return replace(
+        launch,
+        context_tokens=numbers.kv_len,
+        query_start=numbers.query_start,
+        softmax_scale=numbers.softmax_scale,
+        window=numbers.window if spread.windowed else None,
+        softcap=numbers.softcap if spread.capped else None,
+    )
 
 
 def _log_sum_exp(m: Array, l: Array) -> Array:

@@ -20,5 +20,6 @@ def my_decode(tl, q, k, v, output):
             o_new = o * correction + tl.dot(p, values)
         return m_new, l_new, o_new
 
-    empty = tl.full(1, LOWEST), tl.full(1, 0.0), tl.full(tl.head_dim, 0.0)
+    rows, columns = q.shape[0], v.shape[1]
+    empty = tl.full(rows, 1, LOWEST), tl.full(rows, 1, 0.0), tl.full(rows, columns, 0.0)
     return reduce_and_store(tl, tl.loop(tl.tiles(k), step, empty), output)

@@ -1,5 +1,5 @@
 """The attention kernels, written once against `ahbm_jax.tl`; `KERNELS` names their variants."""
 
-from kernels.gqa_decode import VARIANTS
+from kernels import gqa_decode, gqa_prefill
 
-KERNELS = {"decode": VARIANTS}
+KERNELS = {"decode": gqa_decode.VARIANTS, "prefill": gqa_prefill.VARIANTS}

@@ -15,8 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ahbm_jax.tl import LOWEST, Context, Handle, Tensor, Tile
-from kernels.online_softmax import Partial, empty_partial, fold, mask_boundary
+from ahbm_jax.tl import LOWEST, Block, Context, Handle, Tensor, Tile
+from kernels.online_softmax import (
+    Partial,
+    capped,
+    empty_partial,
+    first_partial,
+    fold,
+    mask_boundary,
+    merge,
+)
 from kernels.reduce import reduce_and_store
 
 
@@ -25,7 +33,7 @@ def scores(tl: Context, q: Handle, k: Tensor, tile: Tile, out: Handle | None = N
     return tl.composite("gemm", a=q, b=tl.ref(k, tile), out=out, epilogue=("scale",))
 
 
-def sweep_dot(tl: Context, q: Handle, k: Tensor, v: Tensor) -> Partial:
+def sweep_dot(tl: Context, q: Handle, k: Tensor, v: Tensor, queries: Block) -> Partial:
     """Blocking GEMMs on loaded tiles."""
 
     def body(tile: Tile, partial: Partial) -> Partial:
@@ -33,10 +41,10 @@ def sweep_dot(tl: Context, q: Handle, k: Tensor, v: Tensor) -> Partial:
             s = tl.dot(q, tl.load(tl.ref(k, tile))) * tl.scale
             return fold(tl, partial, s, tile, lambda p: tl.dot(p, tl.load(tl.ref(v, tile))))
 
-    return tl.loop(tl.tiles(k), body, empty_partial(tl))
+    return tl.loop(tl.tiles(k, queries), body, first_partial(tl, q, v, queries))
 
 
-def sweep_opt1(tl: Context, q: Handle, k: Tensor, v: Tensor) -> Partial:
+def sweep_opt1(tl: Context, q: Handle, k: Tensor, v: Tensor, queries: Block) -> Partial:
     """Composites, each awaited where its result is first used."""
 
     def body(tile: Tile, partial: Partial) -> Partial:
@@ -46,29 +54,38 @@ def sweep_opt1(tl: Context, q: Handle, k: Tensor, v: Tensor) -> Partial:
                 tl, partial, s, tile, lambda p: tl.composite("gemm", a=p, b=tl.ref(v, tile))
             )
 
-    return tl.loop(tl.tiles(k), body, empty_partial(tl))
+    return tl.loop(tl.tiles(k, queries), body, first_partial(tl, q, v, queries))
 
 
-def sweep_opt3(tl: Context, q: Handle, k: Tensor, v: Tensor) -> Partial:
+def sweep_opt3(tl: Context, q: Handle, k: Tensor, v: Tensor, queries: Block) -> Partial:
     """Software pipelining: the next tile's scores fill GEMM during this tile's softmax."""
-    return _pipelined(tl, q, k, lambda tile: lambda p: tl.composite("gemm", a=p, b=tl.ref(v, tile)))
+
+    def times_v(tile: Tile) -> Callable[[Handle], Handle]:
+        return lambda p: tl.composite("gemm", a=p, b=tl.ref(v, tile))
+
+    return _pipelined(tl, q, k, v, queries, times_v)
 
 
-def sweep_opt3v(tl: Context, q: Handle, k: Tensor, v: Tensor) -> Partial:
+def sweep_opt3v(tl: Context, q: Handle, k: Tensor, v: Tensor, queries: Block) -> Partial:
     """As opt3, with V's DMA started before the softmax by a lazy load."""
 
     def times_v(tile: Tile) -> Callable[[Handle], Handle]:
         loaded = tl.load(tl.ref(v, tile))
         return lambda p: tl.composite("gemm", a=p, b=loaded)
 
-    return _pipelined(tl, q, k, times_v)
+    return _pipelined(tl, q, k, v, queries, times_v)
 
 
 def _pipelined(
-    tl: Context, q: Handle, k: Tensor, times_v: Callable[[Tile], Callable[[Handle], Handle]]
+    tl: Context,
+    q: Handle,
+    k: Tensor,
+    v: Tensor,
+    queries: Block,
+    times_v: Callable[[Tile], Callable[[Handle], Handle]],
 ) -> Partial:
-    tiles = tl.tiles(k)
-    first = tiles.at(0)
+    tiles = tl.tiles(k, queries)
+    first = tiles.at(tiles.first)
 
     def body(tile: Tile, carry: tuple[Partial, Handle, Handle]) -> tuple[Partial, Handle, Handle]:
         partial, current, spare = carry
@@ -77,41 +94,41 @@ def _pipelined(
             partial = fold(tl, partial, current, tile, times_v(tile))
         return partial, ahead, current
 
-    partial = empty_partial(tl)
-    current, spare = tl.buffer(tiles.extent), tl.buffer(tiles.extent)
+    partial = first_partial(tl, q, v, queries)
+    current, spare = (tl.buffer(q.shape[0], tiles.extent) for _ in range(2))
     current = tl.when(first.exists, lambda out: scores(tl, q, k, first, out), current)
     return tl.loop(tiles, body, (partial, current, spare))[0]
 
 
-def sweep_opt2(tl: Context, q: Handle, k: Tensor, v: Tensor) -> Partial:
+def sweep_opt2(tl: Context, q: Handle, k: Tensor, v: Tensor, queries: Block) -> Partial:
     """Two commands a tile, none of them awaited until the sweep ends."""
 
     def body(tile: Tile, partial: Partial) -> Partial:
         with tl.scratch_scope(buffers=2):
-            s = scores(tl, q, k, tile)
-            return tl.ex_composite(
-                "softmax_pv", s=mask_boundary(tl, s, tile), v=tl.ref(v, tile), acc=partial
-            )
+            s = mask_boundary(tl, capped(tl, scores(tl, q, k, tile)), tile)
+            return tl.ex_composite("softmax_pv", s=s, v=tl.ref(v, tile), acc=partial)
 
-    partial = tl.loop(tl.tiles(k), body, empty_partial(tl))
+    partial = tl.loop(tl.tiles(k, queries), body, first_partial(tl, q, v, queries))
     tl.wait()
     return partial
 
 
-def sweep_one_shot(tl: Context, q: Handle, k: Tensor, v: Tensor) -> Partial:
+def sweep_one_shot(tl: Context, q: Handle, k: Tensor, v: Tensor, queries: Block) -> Partial:
     """One composite for all scores, one softmax, one composite for P V."""
-    whole = tl.whole(k)
+    whole = tl.whole(k, queries)
 
     def attend(*_: Handle) -> Partial:
-        s = mask_boundary(tl, scores(tl, q, k, whole), whole)
+        s = mask_boundary(tl, capped(tl, scores(tl, q, k, whole)), whole)
         m = tl.maximum(tl.max(s), LOWEST)  # rows that see nothing here stay finite
         p = tl.exp(s - m)
         return m, tl.sum(p), tl.composite("gemm", a=p, b=tl.ref(v, whole))
 
-    return tl.when(whole.exists, attend, *empty_partial(tl))
+    seen = tl.when(whole.exists, attend, *empty_partial(tl, q, v))
+    return seen if tl.sinks is None else merge(tl, first_partial(tl, q, v, queries), seen)
 
 
-SWEEPS: dict[str, Callable[[Context, Handle, Tensor, Tensor], Partial]] = {
+Sweep = Callable[[Context, Handle, Tensor, Tensor, Block], Partial]
+SWEEPS: dict[str, Sweep] = {
     "dot": sweep_dot,
     "opt1": sweep_opt1,
     "opt3": sweep_opt3,
@@ -121,9 +138,9 @@ SWEEPS: dict[str, Callable[[Context, Handle, Tensor, Tensor], Partial]] = {
 }
 
 
-def _variant(sweep: Callable[[Context, Handle, Tensor, Tensor], Partial]) -> Callable:
+def _variant(sweep: Sweep) -> Callable:
     def kernel(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -> Partial:
-        return reduce_and_store(tl, sweep(tl, tl.load(q), k, v), output)
+        return reduce_and_store(tl, sweep(tl, tl.load(q), k, v, tl.queries()), output)
 
     kernel.__doc__ = sweep.__doc__
     return kernel

@@ -9,14 +9,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ahbm_jax.tl import LOWEST, Context, Handle, Tile
+from ahbm_jax.tl import LOWEST, Block, Context, Handle, Tensor, Tile
 
 Partial = tuple[Handle, Handle, Handle]
 
 
-def empty_partial(tl: Context) -> Partial:
-    """The partial of no tokens: the identity of `merge`."""
-    return tl.full(1, LOWEST), tl.full(1, 0.0), tl.full(tl.head_dim, 0.0)
+def empty_partial(tl: Context, q: Handle, v: Tensor) -> Partial:
+    """The partial of no tokens, the identity of `merge`, for the rows of `q`."""
+    rows = q.shape[0]
+    return tl.full(rows, 1, LOWEST), tl.full(rows, 1, 0.0), tl.full(rows, v.shape[1], 0.0)
+
+
+def first_partial(tl: Context, q: Handle, v: Tensor, queries: Block) -> Partial:
+    """Where a sweep starts: no tokens, but on the group's first rank the sinks, if there are any.
+
+    A sink is a logit per head that takes part in the softmax and has no value (as in gpt-oss).
+    """
+    empty, sinks = empty_partial(tl, q, v), tl.sinks
+    if sinks is None:
+        return empty
+
+    def with_sinks(m: Handle, l: Handle, o: Handle) -> Partial:
+        return tl.maximum(m, tl.load(tl.ref(sinks, queries))), tl.add(l, 1.0), o
+
+    return tl.when(tl.holds_first(), with_sinks, *empty)
+
+
+def capped(tl: Context, s: Handle) -> Handle:
+    """Scores after the soft-cap c tanh(s / c), if the request has one (as in Gemma 2)."""
+    cap = tl.launch.softcap
+    return s if cap is None else tl.tanh(s * (1.0 / cap)) * cap
 
 
 def mask_boundary(tl: Context, s: Handle, tile: Tile) -> Handle:
@@ -29,7 +51,7 @@ def fold(
 ) -> Partial:
     """Fold the scores `s` [M, N] of a tile into `partial`; `times_v(P)` issues P V."""
     m, l, o = partial
-    s = mask_boundary(tl, s.columns(tile), tile)
+    s = mask_boundary(tl, capped(tl, s.columns(tile)), tile)
     m_new = tl.maximum(m, tl.max(s))
     p = tl.exp(s - m_new)
     correction = tl.exp(m - m_new)

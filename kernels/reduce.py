@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from functools import partial as partial_of
 
-from ahbm_jax.tl import Context, Handle, Step, Tensor
+from ahbm_jax.tl import Context, Handle, Ref, Step, Tensor
 from kernels.online_softmax import Partial, merge, normalised
 
 
-def reduce_and_store(tl: Context, partial: Partial, output: Tensor) -> Partial:
+def reduce_and_store(tl: Context, partial: Partial, output: Tensor | Ref) -> Partial:
     """Merge the group's partials on the group root, which stores O / l. Returns the root's."""
 
     def across_cubes(inner: Partial) -> Partial:

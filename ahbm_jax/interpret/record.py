@@ -15,8 +15,8 @@ from ahbm_jax.machine.params import Machine
 from ahbm_jax.machine.topology import OFFSET, Position, Step
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.gemm_plan import subtile_bytes
-from ahbm_jax.tl.handle import Ref, Shape, Tensor, Tile, Tiles
-from ahbm_jax.tl.launch import Launch, launch_tensors
+from ahbm_jax.tl.handle import Block, Blocks, Ref, Shape, Tensor, Tile, Tiles
+from ahbm_jax.tl.launch import Launch, launch_tensors, sink_tensor
 from ahbm_jax.tl.ops import MATH_OPS
 from ahbm_jax.tl.program import Kernel, run_program
 from ahbm_jax.tl.scratch import Scratch
@@ -135,12 +135,24 @@ class Record:
 
     def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any:
         """One pass per tile."""
-        for index in range(tiles.count):
+        for index in range(tiles.first, tiles.count):
             self._tile = index
             self._mark("loop")
             carry = body(tiles.at(index), carry)
         self._tile = -1
         return carry
+
+    def for_each(self, blocks: Blocks, body: Callable[[Block], Any]) -> Any:
+        """One pass per block; the results are the last one's."""
+        result = None
+        for index in range(blocks.count):
+            self._mark("loop")
+            result = body(blocks.at(index))
+        return result
+
+    def sinks(self) -> Tensor:
+        """Sink logits of the rows."""
+        return sink_tensor(self.launch)
 
     def steps(
         self, plan: tuple[Step, ...], mesh: str, body: Callable[[Step, Any], Any], carry: Any
@@ -176,7 +188,7 @@ class Record:
         """Append a command; returns the buffer it writes."""
         written = command.out.payload if command.out is not None else self.buffer(command.shape)
         source = next((x for x in command.operands if isinstance(x, Ref)), None)
-        of_tile = source is not None and source.tile is not None
+        of_tile = source is not None and isinstance(source.tile, Tile)
         recorded = Recorded(
             op=command.op,
             engine=command.spec.engine,
@@ -247,9 +259,9 @@ def _load(self: Record, command: Command) -> int:
 
 def _store(self: Record, command: Command) -> None:
     """DMA write."""
-    target = command.details["target"]
+    tensor = command.details["target"].tensor
     rows, cols = command.shape
-    sizes = {"hbm_bytes": int(rows * cols * target.element_bytes), "tensor": target.name}
+    sizes = {"hbm_bytes": int(rows * cols * tensor.element_bytes), "tensor": tensor.name}
     self.emit(command, writes=(), **sizes)
 
 

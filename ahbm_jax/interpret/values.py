@@ -19,8 +19,8 @@ import jax.numpy as jnp
 from ahbm_jax.machine.number import cdiv, floordiv, mod
 from ahbm_jax.machine.topology import OFFSET, Position, Step
 from ahbm_jax.tl.command import Command
-from ahbm_jax.tl.handle import Handle, Ref, Shape, Tensor, Tile, Tiles
-from ahbm_jax.tl.launch import Launch, launch_tensors
+from ahbm_jax.tl.handle import Block, Blocks, Handle, Ref, Shape, Tensor, Tile, Tiles
+from ahbm_jax.tl.launch import Launch, launch_tensors, sink_tensor
 from ahbm_jax.tl.ops import MATH_OPS
 
 Array = jax.Array
@@ -28,11 +28,15 @@ Array = jax.Array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operands:
-    """A rank's data: q [M, D], k transposed [D, slots] and v [slots, D], all in storage type."""
+    """A rank's data, in storage type: q [M, D], k transposed [D, slots] and v [slots, Dv].
+
+    `sinks` are float32 logits of the rows, [M, 1], or None.
+    """
 
     q: Array
     k: Array
     v: Array
+    sinks: Array | None = None
 
 
 class Values:
@@ -97,7 +101,7 @@ class Values:
         handles, tree = jax.tree.flatten(carry, is_leaf=_is_handle)
 
         def one(arrays: list[Array], index: Array) -> tuple[list[Array], None]:
-            tile = tiles.at(index)
+            tile = tiles.at(tiles.first + index)
             carried = _with_payloads(handles, arrays)
             out = jax.tree.leaves(body(tile, jax.tree.unflatten(tree, carried)), is_leaf=_is_handle)
             kept = [
@@ -109,6 +113,32 @@ class Values:
         count = cdiv(self.launch.placement.shard_tokens, tiles.extent)
         arrays, _ = jax.lax.scan(one, [h.payload for h in handles], jnp.arange(count))
         return jax.tree.unflatten(tree, _with_payloads(handles, arrays))
+
+    def for_each(self, blocks: Blocks, body: Callable[[Block], Any]) -> Any:
+        """One pass per block; rows of the results and of what is stored are joined."""
+        shapes: list[Any] = []
+
+        def one(_: None, index: Array) -> tuple[None, Any]:
+            result = body(blocks.at(index, full=True))  # rows past the last query are cut
+            handles, tree = jax.tree.flatten(result, is_leaf=_is_handle)
+            shapes[:] = [handles, tree]
+            stored, self.stored = self.stored, None
+            return None, ([handle.payload for handle in handles], stored)
+
+        tokens, count = blocks.length, cdiv(blocks.length, blocks.extent)
+        _, (payloads, stored) = jax.lax.scan(one, None, jnp.arange(count))
+        rows = self.launch.group * tokens
+
+        def joined(x: Array) -> Array:
+            return x.reshape(-1, x.shape[-1])[:rows]
+
+        self.stored = None if stored is None else joined(stored)
+        handles, tree = shapes
+        return jax.tree.unflatten(tree, _with_payloads(handles, [joined(x) for x in payloads]))
+
+    def sinks(self) -> Tensor:
+        """Sink logits of the rows."""
+        return sink_tensor(self.launch, self.operands.sinks)
 
     def steps(
         self, plan: tuple[Step, ...], mesh: str, body: Callable[[Step, Any], Any], carry: Any
@@ -149,10 +179,13 @@ class Values:
 
     def read(self, ref: Ref) -> Array:
         """The tile of `ref` at full width, 0 where the shard holds no token."""
-        data, axis = ref.tensor.data, ref.tensor.token_axis
+        data, axis, places = ref.tensor.data, ref.tensor.token_axis, ref.tensor.token_size
         if ref.tile is None or axis is None:
             return data
-        start = jnp.asarray(ref.tile.start)
+        start = jnp.asarray(ref.tile.start) * places
+        if isinstance(ref.tile, Block):  # a block may reach past the last query
+            data = jnp.pad(data, ((0, ref.tile.extent * places), (0, 0)))
+            return jax.lax.dynamic_slice_in_dim(data, start, ref.tile.extent * places, axis)
         part = jax.lax.dynamic_slice_in_dim(data, start, ref.tile.extent, axis)
         return jnp.where(_inside(ref.tile, axis), part, jnp.zeros((), part.dtype))
 
@@ -248,14 +281,16 @@ def _broadcast(self: Values, command: Command) -> Array:
 
 
 def _mask(self: Values, command: Command) -> Array:
-    """-inf where a row must not see a token: absent, or after the row's own position."""
+    """-inf where a row must not see a token: absent, in its future, or before its window."""
     (scores,) = _payloads(command)
     tile, launch = command.details["tile"], self.launch
     slot = tile.start + jnp.arange(tile.extent)
-    token = launch.placement.token(self.cube, self.pe, slot)
-    query = mod(jnp.arange(launch.group * launch.query_tokens), launch.query_tokens)
-    last = launch.context_tokens - launch.query_tokens + query
-    visible = _inside(tile, 1) & (token[None, :] <= last[:, None])
+    token = launch.placement.token(self.cube, self.pe, slot)[None, :]
+    row = jnp.arange(scores.shape[0])[:, None]
+    position = tile.tiles.queries.position + floordiv(row, launch.group)
+    visible = _inside(tile, 1) & (token <= position)
+    if launch.window is not None:
+        visible = visible & (token > position - launch.window)
     return jnp.where(visible, scores, -jnp.inf)
 
 
@@ -295,6 +330,7 @@ RULES: dict[str, Callable[[Values, Command], Any]] = {
     "sum": _rule(lambda x: jnp.sum(x, axis=1, keepdims=True), "row sum"),
     "maximum": _rule(jnp.maximum, "larger of two"),
     "exp": _rule(jnp.exp, "exponential"),
+    "tanh": _rule(jnp.tanh, "hyperbolic tangent"),
     "add": _rule(lambda a, b: a + b, "a + b"),
     "sub": _rule(lambda a, b: a - b, "a - b"),
     "mul": _rule(lambda a, b: a * b, "a * b"),

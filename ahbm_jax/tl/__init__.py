@@ -2,6 +2,17 @@
 
 from ahbm_jax.machine.topology import Step
 from ahbm_jax.tl.context import LOWEST, Context, KernelError
-from ahbm_jax.tl.handle import Handle, Ref, Tensor, Tile, Tiles
+from ahbm_jax.tl.handle import Block, Handle, Ref, Tensor, Tile, Tiles
 
-__all__ = ["LOWEST", "Context", "Handle", "KernelError", "Ref", "Step", "Tensor", "Tile", "Tiles"]
+__all__ = [
+    "LOWEST",
+    "Block",
+    "Context",
+    "Handle",
+    "KernelError",
+    "Ref",
+    "Step",
+    "Tensor",
+    "Tile",
+    "Tiles",
+]

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ahbm_jax.errors import AhbmError
-from ahbm_jax.machine.number import maximum
+from ahbm_jax.machine.number import clip, maximum
 from ahbm_jax.machine.topology import CUBE_COLLECTIVES, PE_COLLECTIVES, Collective, Position, Step
 from ahbm_jax.tl.command import Command
-from ahbm_jax.tl.handle import Handle, Number, Ref, Shape, Tensor, Tile, Tiles
+from ahbm_jax.tl.handle import Block, Blocks, Handle, Number, Ref, Shape, Tensor, Tile, Tiles
 from ahbm_jax.tl.launch import Launch
 from ahbm_jax.tl.ops import EPILOGUES, EX_COMPOSITES, FLOAT32_BYTES
 
@@ -35,6 +35,14 @@ class Interpreter(Protocol):
 
     def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any:
         """`body` for each tile."""
+        ...
+
+    def for_each(self, blocks: Blocks, body: Callable[[Block], Any]) -> Any:
+        """`body` for each block of query tokens, the rows of the results joined."""
+        ...
+
+    def sinks(self) -> Tensor:
+        """Sink logits of the rows."""
         ...
 
     def when(self, predicate: Number, then: Callable[..., Any], operands: tuple) -> Any:
@@ -80,22 +88,17 @@ class Context:
     """`tl`: the operations and structured control of one rank's program.
 
     Attributes:
-      rows: query rows M = G T of the group (row g T + t is query t of head g).
-      head_dim: head dimension D.
       scale: softmax scale.
     """
 
     def __init__(self, interpreter: Interpreter) -> None:
         self._interpreter = interpreter
-        launch = interpreter.launch
-        self.rows = launch.group * launch.query_tokens
-        self.head_dim = launch.head_dim
-        self.scale = launch.softmax_scale
+        self.scale = interpreter.launch.softmax_scale
 
     # Memory ---------------------------------------------------------------------------------
 
-    def ref(self, tensor: Tensor, tile: Tile | None = None) -> Ref:
-        """Name a tile of an HBM tensor as an operand; moves nothing by itself."""
+    def ref(self, tensor: Tensor, tile: Tile | Block | None = None) -> Ref:
+        """Name a tile of K or V, or a block of the queries or the output; moves nothing itself."""
         return Ref(tensor, tile)
 
     def load(self, source: Tensor | Ref) -> Handle:
@@ -103,13 +106,14 @@ class Context:
         ref = source if isinstance(source, Ref) else Ref(source, None)
         return self._emit("load", ref, shape=ref.shape, element_bytes=ref.tensor.element_bytes)
 
-    def store(self, target: Tensor, value: Handle) -> None:
+    def store(self, target: Tensor | Ref, value: Handle) -> None:
         """Copy a matrix from scratch to HBM, rounded to the storage type of `target`."""
-        self._emit("store", value, shape=value.shape, details={"target": target}, result=False)
+        ref = target if isinstance(target, Ref) else Ref(target, None)
+        self._emit("store", value, shape=value.shape, details={"target": ref}, result=False)
 
-    def buffer(self, columns: Number) -> Handle:
+    def buffer(self, rows: Number, columns: Number) -> Handle:
         """An uninitialised [rows, columns] float32 buffer that outlives a tile."""
-        shape = (self.rows, columns)
+        shape = (rows, columns)
         self._interpreter.allocate(shape[0] * shape[1] * FLOAT32_BYTES)
         return Handle(self, shape, FLOAT32_BYTES, self._interpreter.buffer(shape))
 
@@ -175,9 +179,9 @@ class Context:
 
     # MATH -----------------------------------------------------------------------------------
 
-    def full(self, columns: Number, value: float) -> Handle:
+    def full(self, rows: Number, columns: Number, value: float) -> Handle:
         """A [rows, columns] float32 matrix of `value`."""
-        return self._emit("full", shape=(self.rows, columns), details={"value": value})
+        return self._emit("full", shape=(rows, columns), details={"value": value})
 
     def max(self, x: Handle) -> Handle:
         """Maximum of each row: [M, N] to [M, 1]."""
@@ -190,6 +194,10 @@ class Context:
     def exp(self, x: Handle) -> Handle:
         """Exponential of each element."""
         return self._emit("exp", x, shape=x.shape)
+
+    def tanh(self, x: Handle) -> Handle:
+        """Hyperbolic tangent of each element."""
+        return self._emit("tanh", x, shape=x.shape)
 
     def maximum(self, a: Handle, b: Handle | float) -> Handle:
         """Larger of two, element by element; a [M, 1] operand repeats along columns."""
@@ -218,7 +226,7 @@ class Context:
         return self._emit("broadcast", x, shape=(x.shape[0], columns))
 
     def mask(self, scores: Handle, tile: Tile) -> Handle:
-        """-inf where a query row must not see a token of `tile`: past the end, or in its future."""
+        """-inf where a query row must not see a token of `tile`: in its future, or past a window."""
         return self._emit("mask", scores, shape=scores.shape, details={"tile": tile})
 
     # Messages -------------------------------------------------------------------------------
@@ -249,27 +257,70 @@ class Context:
 
     # Structured control -----------------------------------------------------------------------
 
-    def tiles(self, tensor: Tensor, extent: Number | None = None) -> Tiles:
-        """This rank's tokens of `tensor` in tiles of `extent` (default: the launch's tile)."""
+    def queries(self) -> Block:
+        """All query tokens of the request as one block."""
         launch = self._interpreter.launch
-        size = launch.tile_tokens if extent is None else extent
-        if tensor.token_axis is None:
-            raise self._error("tiles", f"`{tensor.name}` has no token axis to cut")
-        visible = maximum(launch.context_tokens - (launch.query_tokens - 1), 0)
-        length = self._interpreter.length(launch.context_tokens)
-        single = launch.query_tokens == 1
+        tokens = launch.query_tokens
+        return Blocks(tokens, tokens, launch.query_start).at(0, full=True)
+
+    def blocks(self, extent: Number | None = None) -> Blocks:
+        """The query tokens in blocks of `extent` (default: the launch's)."""
+        launch = self._interpreter.launch
+        size = launch.query_block_tokens if extent is None else extent
+        return Blocks(launch.query_tokens, size, launch.query_start)
+
+    def for_each(self, blocks: Blocks, body: Callable[[Block], Any]) -> Any:
+        """`body(block)` for each block; returns the results, the rows of all blocks joined."""
+        return self._interpreter.for_each(blocks, body)
+
+    def tiles(
+        self, tensor: Tensor, queries: Block | None = None, extent: Number | None = None
+    ) -> Tiles:
+        """What `queries` (default: all) look at of this rank's tokens of `tensor`, in tiles.
+
+        A row sees the tokens up to its own position; with a window, the last of those alone.
+        """
+        launch, length = self._interpreter.launch, self._interpreter.length
+        if tensor.token_axis is None or tensor.name in ("q", "output"):
+            raise self._error("tiles", f"`{tensor.name}` has no KV tokens to cut")
+        block = self.queries() if queries is None else queries
+        single = isinstance(block.size, int) and block.size == 1
+        upto = clip(block.position + 1, 0, launch.context_tokens)
+        upto_last = upto
+        if not single:
+            upto_last = clip(block.position + block.size, 0, launch.context_tokens)
+        start = all_start = 0
+        if launch.window is not None:
+            start = length(maximum(block.position + 1 - launch.window, 0))
+            last = block.position + block.size - launch.window
+            all_start = start if single else length(maximum(last, 0))
+        all_end = length(upto)
         return Tiles(
-            length=length,
-            visible=length if single else self._interpreter.length(visible),
-            extent=size,
-            irregular=2 if single else 4,
+            start=start,
+            all_start=all_start,
+            all_end=all_end,
+            end=all_end if single else length(upto_last),
+            extent=launch.tile_tokens if extent is None else extent,
+            queries=block,
         )
 
-    def whole(self, tensor: Tensor) -> Tile:
+    def whole(self, tensor: Tensor, queries: Block | None = None) -> Tile:
         """All of this rank's tokens as one tile."""
+        slots = self._interpreter.launch.placement.shard_tokens
+        return self.tiles(tensor, queries, slots).at(0)
+
+    @property
+    def sinks(self) -> Tensor | None:
+        """Sink logits of the rows, [M, 1] in HBM, or None."""
+        return self._interpreter.sinks() if self._interpreter.launch.sinks else None
+
+    def holds_first(self) -> Number:
+        """Whether this rank is the first in the order in which tokens are placed."""
         launch = self._interpreter.launch
-        tiles = self.tiles(tensor, launch.placement.shard_tokens)
-        return tiles.at(0)
+        if isinstance(launch.placement.ranks, int) and launch.placement.ranks == 1:
+            return True
+        cube, pe = self.position("cube").index, self.position("pe").index
+        return launch.placement.order(cube, pe) == 0
 
     def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any:
         """`carry = body(tile, carry)` for each tile; what is carried keeps its place in scratch."""

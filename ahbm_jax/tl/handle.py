@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ahbm_jax.machine.number import cdiv, clip, floordiv, maximum
@@ -51,28 +51,33 @@ class Handle:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
-    """A rank's part of a tensor in HBM. `token_axis` is the axis that tiles cut, or None."""
+    """A rank's part of a tensor in HBM.
+
+    `token_axis` is the axis that tiles, or blocks of query rows, cut, or None; a token takes
+    `token_size` places along it.
+    """
 
     name: str
     shape: Shape
     element_bytes: int
     token_axis: int | None = None
     data: Any = None
+    token_size: Number = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ref:
-    """A tile of an HBM tensor (or all of it), named but not moved: an operand of a composite."""
+    """A part of an HBM tensor (or all of it), named but not moved: an operand of a composite."""
 
     tensor: Tensor
-    tile: Tile | None
+    tile: Tile | Block | None
 
     @property
     def shape(self) -> Shape:
         """Rows and columns, the tokens' axis cut to the tile."""
         shape = list(self.tensor.shape)
         if self.tile is not None and self.tensor.token_axis is not None:
-            shape[self.tensor.token_axis] = self.tile.size
+            shape[self.tensor.token_axis] = self.tile.size * self.tensor.token_size
         return shape[0], shape[1]
 
     @property
@@ -80,6 +85,52 @@ class Ref:
         """Bytes that moving it reads."""
         rows, cols = self.shape
         return rows * cols * self.tensor.element_bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Query tokens [start, start + size) of the request; the first is at `position`.
+
+    `extent` is the size of a full block, `exists` whether it holds any token.
+    """
+
+    index: Number
+    start: Number
+    size: Number
+    exists: Number
+    extent: Number
+    position: Number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """The request's `length` query tokens, the first at `position`, in blocks of `extent`."""
+
+    length: Number
+    extent: Number
+    position: Number
+
+    @property
+    def count(self) -> Number:
+        """Blocks that hold a token, ceil(length / extent)."""
+        return cdiv(self.length, self.extent)
+
+    @property
+    def full(self) -> Number:
+        """Leading blocks that are full."""
+        return floordiv(self.length, self.extent)
+
+    def at(self, index: Number, *, full: bool = False) -> Block:
+        """Block number `index`, which the caller may know to be full."""
+        start = index * self.extent
+        return Block(
+            index=index,
+            start=start,
+            size=self.extent if full else clip(self.length - start, 0, self.extent),
+            exists=True if full else start < self.length,
+            extent=self.extent,
+            position=self.position + start,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,45 +146,60 @@ class Tile:
     exists: Number
     masked: Number
     extent: Number
-    tiles: Tiles | None = field(default=None, repr=False)
+    tiles: Tiles
+    one_of_many: bool = False  # stands for any full, unmasked tile that is followed by another
 
     @property
     def next(self) -> Tile:
         """The tile after this one (which may not exist)."""
-        return self if self.tiles is None else self.tiles.at(self.index + 1)
+        return self if self.one_of_many else self.tiles.at(self.index + 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tiles:
-    """A rank's `length` tokens in tiles of `extent`; every row may see the first `visible`.
+    """What a block of query rows looks at of a rank's shard, in tiles of `extent`.
 
-    `irregular` bounds how many tiles at the end may differ from a full, unmasked one.
+    Some row sees the tokens [start, end), and every row those of [all_start, all_end). Tiles begin
+    at multiples of `extent`; those that no row sees are left out.
     """
 
-    length: Number
-    visible: Number
+    start: Number
+    all_start: Number
+    all_end: Number
+    end: Number
     extent: Number
-    irregular: int
+    queries: Block
+
+    @property
+    def first(self) -> Number:
+        """Number of the first tile."""
+        return floordiv(self.start, self.extent)
 
     @property
     def count(self) -> Number:
-        """Tiles that hold a token, ceil(length / extent)."""
-        return cdiv(self.length, self.extent)
+        """Number of the tile after the last."""
+        return maximum(cdiv(self.end, self.extent), self.first)
 
     @property
-    def uniform(self) -> Number:
-        """Leading iterations whose tile and next tile are both full and unmasked."""
-        return maximum(floordiv(self.visible, self.extent) - 1, 0)
+    def uniform(self) -> tuple[Number, Number]:
+        """Numbers [from, to) of tiles that are full and unmasked, and so is the next."""
+        begin = self.first
+        if not _is_zero(self.all_start):
+            begin = maximum(begin, cdiv(self.all_start, self.extent))
+        return begin, maximum(floordiv(self.all_end, self.extent) - 1, begin)
 
     def at(self, index: Number) -> Tile:
         """Tile number `index`."""
         start = index * self.extent
+        masked = start + self.extent > self.all_end
+        if not _is_zero(self.all_start):
+            masked = masked | (start < self.all_start)
         return Tile(
             index=index,
             start=start,
-            size=clip(self.length - start, 0, self.extent),
-            exists=start < self.length,
-            masked=start + self.extent > self.visible,
+            size=clip(self.end - start, 0, self.extent),
+            exists=start < self.end,
+            masked=masked,
             extent=self.extent,
             tiles=self,
         )
@@ -141,5 +207,16 @@ class Tiles:
     def full(self) -> Tile:
         """A tile that stands for any full, unmasked one followed by another."""
         return Tile(
-            index=0, start=0, size=self.extent, exists=True, masked=False, extent=self.extent
+            index=0,
+            start=0,
+            size=self.extent,
+            exists=True,
+            masked=False,
+            extent=self.extent,
+            tiles=self,
+            one_of_many=True,
         )
+
+
+def _is_zero(x: Number) -> bool:
+    return isinstance(x, int) and x == 0

@@ -49,6 +49,7 @@ OPS: dict[str, OpSpec] = {
     "sum": _math("sum of each row"),
     "maximum": _math("larger of two"),
     "exp": _math("exponential"),
+    "tanh": _math("hyperbolic tangent"),
     "add": _math("a + b"),
     "sub": _math("a - b"),
     "mul": _math("a * b"),
@@ -68,7 +69,7 @@ OPS: dict[str, OpSpec] = {
 }
 
 MATH_OPS = tuple(name for name, spec in OPS.items() if spec.engine == "math")
-EXPONENTIALS = ("exp",)
+EXPONENTIALS = ("exp", "tanh")  # at the cost of an exponential
 EPILOGUES = ("scale",)
 EX_COMPOSITES = ("softmax_pv",)
 FLOAT32_BYTES = 4
