@@ -29,7 +29,7 @@ class Knobs:
 
     Attributes:
       variant: variant of a shipped kernel.
-      context: tokens in the KV cache (may be traced, as all numbers up to `users`).
+      context: tokens in the KV cache (may be traced, as all numbers up to `window`).
       C: CUBEs of the group; they form the squarest rectangle in the mesh.
       P: PEs of each CUBE.
       tile: tokens per tile.
@@ -38,11 +38,16 @@ class Knobs:
       start_cube: rotation of the placement over CUBEs.
       start_pe: rotation of the placement over PEs.
       users: requests that run through the group one after the other.
+      query_length: query tokens T; a concrete 1 compiles to less than several do.
+      query_start: position of the first query token (default: `context` - T: the last T).
+      query_tile: query tokens that prefill kernels take at once.
+      window: tokens that a row sees, its own included (sliding window); default all.
       layout: placement of tokens.
       level2: reduce over PEs.
       level1: reduce over CUBEs.
       packed: (m, l, O) in one message.
-      query_length: query rows T, bottom-right causal.
+      sinks: each head has a sink, a logit that takes part in the softmax.
+      softcap: scores go through a soft-cap.
       group_shape: rows and columns of the CUBEs, instead of the squarest rectangle.
     """
 
@@ -55,11 +60,16 @@ class Knobs:
     start_cube: Number = 0
     start_pe: Number = 0
     users: Number = 1
+    query_length: Number = 1
+    query_start: Number = None
+    query_tile: Number = 128
+    window: Number = None
     layout: str = "contiguous"
     level2: str = "tree"
     level1: str = "mesh"
     packed: bool = False
-    query_length: int = 1
+    sinks: bool = False
+    softcap: bool = False
     group_shape: tuple[int, int] | None = None
 
 
@@ -72,12 +82,18 @@ NUMBERS = (
     "start_cube",
     "start_pe",
     "users",
+    "query_length",
+    "query_start",
+    "query_tile",
+    "window",
 )
 CHOICES = {
     "layout": LAYOUTS,
     "level2": tuple(PE_COLLECTIVES),
     "level1": tuple(CUBE_COLLECTIVES),
     "packed": (False, True),
+    "sinks": (False, True),
+    "softcap": (False, True),
 }
 LARGEST = 2**24  # integers up to this are exact in float32
 DEFAULT_CUBES = 8
@@ -104,8 +120,9 @@ class Point:
     def launch(self) -> Launch:
         """Launch arguments, as integers (concrete points only)."""
         sizes = {name: int(x) for name, x in self.leaves.items() if not isinstance(x, jax.Array)}
+        static = self.static
         placement = Placement(
-            layout=self.static.layout,
+            layout=static.layout,
             cubes=sizes["cube_rows"] * sizes["cube_cols"],
             pes=sizes["pes"],
             cache_tokens=sizes["cache_tokens"],
@@ -114,18 +131,24 @@ class Point:
         )
         return Launch(
             context_tokens=sizes["context_tokens"],
-            query_tokens=self.static.query_tokens,
+            query_tokens=sizes["query_tokens"],
+            query_start=sizes["query_start"],
+            query_block_tokens=sizes["query_block_tokens"],
             group=sizes["group"],
             head_dim=sizes["head_dim"],
-            element_bytes=self.static.element_bytes,
+            value_dim=sizes["value_dim"],
+            element_bytes=static.element_bytes,
             softmax_scale=sizes["head_dim"] ** -0.5,
             tile_tokens=sizes["tile_tokens"],
+            window=sizes["window"] if static.windowed else None,
+            softcap=1.0 if static.capped else None,
+            sinks=static.sinks,
             cube_rows=sizes["cube_rows"],
             cube_cols=sizes["cube_cols"],
             placement=placement,
-            level1=self.static.level1,
-            level2=self.static.level2,
-            packed=self.static.packed,
+            level1=static.level1,
+            level2=static.level2,
+            packed=static.packed,
             users=sizes["users"],
         )
 
@@ -152,12 +175,16 @@ def point(
         machine=jax.tree.structure(machine),
         cost_names=tuple(costs),
         element_bytes=workload.storage_bytes,
-        query_tokens=settled.query_length,
+        single=is_one(settled.query_length),
+        windowed=settled.window is not None,
+        sinks=settled.sinks,
+        capped=settled.softcap,
+        alone=is_one(rows) and is_one(cols) and is_one(settled.P),
         layout=settled.layout,
         level1=settled.level1,
         level2=settled.level2,
         packed=settled.packed,
-        several=not (is_concrete(settled.users) and np.all(np.asarray(settled.users) == 1)),
+        several=not is_one(settled.users),
     )
     leaves = costs | {
         "math.lanes": machine.math.lanes,
@@ -165,8 +192,13 @@ def point(
         "scratch.capacity": machine.scratch.capacity_bytes,
         "context_tokens": settled.context,
         "cache_tokens": settled.cache_tokens,
+        "query_tokens": settled.query_length,
+        "query_start": settled.query_start,
+        "query_block_tokens": settled.query_tile,
+        "window": 1 if settled.window is None else settled.window,
         "group": workload.group,
         "head_dim": workload.head_dim,
+        "value_dim": workload.head_dim if workload.value_dim is None else workload.value_dim,
         "tile_tokens": settled.tile,
         "cube_rows": rows,
         "cube_cols": cols,
@@ -211,13 +243,20 @@ def _settled(machine: Machine, given: dict[str, Any]) -> Knobs:
     grid = machine.grid
     one_token = knobs.context if not is_concrete(knobs.context) else max(int(knobs.context), 1)
     shape = knobs.group_shape
+    last = knobs.context - knobs.query_length
     cubes = min(DEFAULT_CUBES, grid.cubes) if shape is None else shape[0] * shape[1]
     return dataclasses.replace(
         knobs,
         C=cubes if knobs.C is None else knobs.C,
         P=grid.pes if knobs.P is None else knobs.P,
+        query_start=last if knobs.query_start is None else knobs.query_start,
         cache_tokens=one_token if knobs.cache_tokens is None else knobs.cache_tokens,
     )
+
+
+def is_one(x: Any) -> bool:
+    """Whether a number is known to be 1."""
+    return is_concrete(x) and bool(np.all(np.asarray(x) == 1))
 
 
 def is_concrete(x: Any) -> bool:
@@ -232,15 +271,12 @@ def _check_choices(knobs: Knobs) -> None:
             hint = nearest(str(value), [str(x) for x in allowed])
             names = ", ".join(str(x) for x in allowed)
             raise UsageError(f"`{name}` is {value!r}{hint}; allowed: {names}")
-    rows = knobs.query_length
-    if not isinstance(rows, (int, np.integer)) or rows < 1:
-        raise UsageError(f"`query_length` is {rows!r}; an integer of at least 1 is allowed")
 
 
 def _check_numbers(knobs: Knobs, machine: Machine, workload: Workload) -> None:
     for name in NUMBERS:
         value = getattr(knobs, name)
-        if not is_concrete(value):
+        if value is None or not is_concrete(value):
             continue
         values = np.asarray(value)
         if values.dtype.kind not in "iuf" or not np.all(np.isfinite(values)):
@@ -257,10 +293,14 @@ def _check_numbers(knobs: Knobs, machine: Machine, workload: Workload) -> None:
         "start_cube": (0, machine.grid.cubes - 1, "a CUBE of the group"),
         "start_pe": (0, machine.grid.pes - 1, "a PE of the CUBE"),
         "users": (1, LARGEST, "requests, one after the other"),
+        "query_length": (1, LARGEST, "query tokens"),
+        "query_start": (-LARGEST, LARGEST, "position of the first query token"),
+        "query_tile": (1, LARGEST, "query tokens of a block"),
+        "window": (1, LARGEST, "tokens that a row sees, its own included"),
     }
     for name, (low, high, why) in bounds.items():
         value = getattr(knobs, name)
-        if is_concrete(value) and (
+        if value is not None and is_concrete(value) and (
             np.any(np.asarray(value) < low) or np.any(np.asarray(value) > high)
         ):
             raise UsageError(f"`{name}` is {value}; {low} to {high:,} is allowed: {why}")
@@ -270,11 +310,14 @@ def _check_numbers(knobs: Knobs, machine: Machine, workload: Workload) -> None:
             f"`context` is {knobs.context}, over the cache of {knobs.cache_tokens} tokens; "
             "raise `cache_tokens` or lower `context`"
         )
-    if is_concrete(knobs.tile) and np.any(knobs.query_length - 1 > np.asarray(knobs.tile)):
-        raise UsageError(
-            f"`query_length` is {knobs.query_length} and `tile` {knobs.tile}; at most tile + 1 "
-            "query rows are allowed: raise `tile`"
-        )
+    queries = (knobs.query_start, knobs.query_length, knobs.context)
+    if all(map(is_concrete, queries)):
+        start, length, context = map(np.asarray, queries)
+        if np.any(start + length > np.maximum(context, length)):
+            raise UsageError(
+                f"`query_start` is {knobs.query_start} and `query_length` {knobs.query_length}: "
+                f"the queries end past the `context` of {knobs.context} tokens; lower one of them"
+            )
 
 
 def _rectangle(knobs: Knobs, machine: Machine) -> tuple[Number, Number]:

@@ -59,7 +59,7 @@ def check_of(job: Job, context: int) -> Check:
     knobs, panel = job.point.knobs, job.panel
     cubes = max(panel.cubes)
     slice_tokens = cdiv(context, cubes * panel.pes)
-    tile = max(1, int(knobs.query_length) - 1, min(int(knobs.tile), cdiv(slice_tokens, TILES)))
+    tile = max(1, min(int(knobs.tile), cdiv(slice_tokens, TILES)))
     return Check(
         kernel=panel.kernel,
         variant=job.variant,

@@ -140,7 +140,8 @@ def _bad_leaves(tree: Any, record: type, path: tuple[str, ...]) -> Iterator[Prob
             yield Problem(loc, shown(value), f"an instance of {inner.__name__}", "give one")
     for key, leaf in schema.leaves(record).items():
         if "." not in key:
-            for value in _concrete(getattr(tree, key)):
+            given = getattr(tree, key)
+            for value in [] if given is None and leaf.optional else _concrete(given):
                 try:
                     leaf.adapter.validate_python(value)
                 except ValidationError:

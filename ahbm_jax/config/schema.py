@@ -70,6 +70,7 @@ class Leaf:
     doc: str
     allowed: str
     named: bool  # a name, plain in the file
+    optional: bool  # may be left out
 
 
 def sections(record: type) -> dict[str, type]:
@@ -116,7 +117,8 @@ def model(record: type) -> type[Closed]:
         else:
             leaf = own[field.name]
             kind = leaf.type if leaf.named else Sourced[leaf.type]
-            fields[field.name] = (kind, rule(leaf.allowed, description=leaf.doc))
+            about = rule(leaf.allowed, description=leaf.doc)
+            fields[field.name] = (Annotated[kind | None, about], None) if leaf.optional else (kind, about)
     return create_model(record.__name__, __base__=Closed, **fields)
 
 
@@ -136,6 +138,9 @@ def typed(record: type[T], checked: BaseModel) -> T:
 def _leaf(field: dataclasses.Field[Any], hint: Any) -> Leaf:
     meta = field.metadata
     low, high = meta.get("low"), meta.get("high")
+    optional = isinstance(hint, types.UnionType)
+    if optional:
+        hint = typing.get_args(hint)[0]
     kind: Any
     named = False
     if "choices" in meta:
@@ -160,4 +165,4 @@ def _leaf(field: dataclasses.Field[Any], hint: Any) -> Leaf:
     else:
         bounds = Field(strict=True, ge=low, le=high, allow_inf_nan=False)
         kind, allowed = Annotated[float, bounds], f"a number {low:g} to {high:g}"
-    return Leaf(field.name, kind, TypeAdapter(kind), meta["doc"], allowed, named)
+    return Leaf(field.name, kind, TypeAdapter(kind), meta["doc"], allowed, named, optional)

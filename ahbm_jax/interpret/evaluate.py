@@ -20,6 +20,7 @@ from jax.custom_derivatives import SymbolicZero
 from ahbm_jax.interpret.algebra import largest
 from ahbm_jax.interpret.timing import Timing
 from ahbm_jax.interpret.timing_rules import RULES
+from ahbm_jax.machine.params import replace
 from ahbm_jax.machine.placement import Placement
 from ahbm_jax.tl.launch import Launch
 from ahbm_jax.tl.program import Kernel, run_program
@@ -30,9 +31,14 @@ DERIVATIVE_CHUNK = 64
 
 SIZES = (
     "context_tokens",
+    "query_tokens",
+    "query_start",
+    "query_block_tokens",
+    "window",
     "cache_tokens",
     "group",
     "head_dim",
+    "value_dim",
     "tile_tokens",
     "cube_rows",
     "cube_cols",
@@ -41,7 +47,7 @@ SIZES = (
     "start_pe",
     "users",
 )
-RESULTS = ("ok", "bad_size", "no_rectangle", "over_cache", "query_over_tile", "scratch_overflow")
+RESULTS = ("ok", "bad_size", "no_rectangle", "over_cache", "scratch_overflow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +57,11 @@ class Static:
     machine: Any  # tree structure of the machine, which holds its static fields
     cost_names: tuple[str, ...]
     element_bytes: int
-    query_tokens: int
+    single: bool  # one query token
+    windowed: bool
+    sinks: bool
+    capped: bool  # the scores, by a soft-cap
+    alone: bool  # C = P = 1
     layout: str
     level1: str
     level2: str
@@ -59,6 +69,7 @@ class Static:
     several: bool  # requests one after the other, `users` of them
 
 
+MESHES = ("grid.cube_rows", "grid.cube_cols", "grid.pe_rows", "grid.pe_cols")
 NUMBERS = ("math.lanes", "gemm.stream_depth", "scratch.capacity")
 
 
@@ -93,13 +104,13 @@ class Evaluation:
         grid = self.timing.machine.grid
         rows, cols, pes = point["cube_rows"], point["cube_cols"], point["pes"]
         tile, context = point["tile_tokens"], point["context_tokens"]
-        query = self.timing.launch.query_tokens
         sizes_bad = (tile < 1) | (context < 0) | (pes < 1) | (pes > grid.pes)
+        for name in ("query_tokens", "query_block_tokens", "window"):
+            sizes_bad = sizes_bad | (point[name] < 1)
         checks = [
             sizes_bad,
             (rows < 1) | (cols < 1) | (rows > grid.cube_rows) | (cols > grid.cube_cols),
             context > point["cache_tokens"],
-            (query - 1.0 > tile) & (query > 1),
             self.scratch_peak_bytes() > point["scratch.capacity"],
         ]
         code = jnp.zeros_like(context)
@@ -134,6 +145,8 @@ def evaluate(
 ) -> Evaluation:
     """Time `kernel` at points given as [1, 1, batch] arrays; a list `loops` gets loops' maps."""
     machine = jax.tree.unflatten(static.machine, [0.0] * static.machine.num_leaves)
+    if static.alone:
+        machine = replace(machine, dict.fromkeys(MESHES, 1))
     sizes = {name: point[name] for name in SIZES}
     placement = Placement(
         layout=static.layout,
@@ -145,12 +158,18 @@ def evaluate(
     )
     launch = Launch(
         context_tokens=sizes["context_tokens"],
-        query_tokens=static.query_tokens,
+        query_tokens=1 if static.single else sizes["query_tokens"],
+        query_start=sizes["query_start"],
+        query_block_tokens=sizes["query_block_tokens"],
         group=sizes["group"],
         head_dim=sizes["head_dim"],
+        value_dim=sizes["value_dim"],
         element_bytes=static.element_bytes,
-        softmax_scale=1.0,  # times do not depend on it
+        softmax_scale=1.0,  # times do not depend on it, nor on where the soft-cap is
         tile_tokens=sizes["tile_tokens"],
+        window=sizes["window"] if static.windowed else None,
+        softcap=1.0 if static.capped else None,
+        sinks=static.sinks,
         cube_rows=sizes["cube_rows"],
         cube_cols=sizes["cube_cols"],
         placement=placement,

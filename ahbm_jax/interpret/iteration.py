@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from ahbm_jax.interpret.maxplus import Step, augmented_matrix, iterate
+from ahbm_jax.interpret.progression import progress
 from ahbm_jax.tl.handle import Handle
 
 if TYPE_CHECKING:
@@ -127,22 +128,51 @@ class Iteration:
         moving, _ = jax.lax.scan(one, self._spread(_pick(self.leaves, flags)), xs, length=length)
         self.leaves = self._merge(moving, flags)
 
-    def repeat(self, count: Array) -> None:
-        """`count` iterations without an item; the number may differ from point to point."""
-        flags = self.probe(None)
+    def walk(self, item_of: Callable[[Any], Any], start: Array, stop: Array) -> None:
+        """One iteration for each number from `start` to `stop`, which may differ by point."""
+        flags = self.probe(item_of(start))
 
         def one(carry: tuple[Array, list[Array]]) -> tuple[Array, list[Array]]:
-            done, moving = carry
-            out = self._spread(_pick(self.turn(None, self._merge(moving, flags)), flags))
-            kept = [jnp.where(done < count, a, b) for a, b in zip(out, moving, strict=True)]
-            return done + 1, kept
+            index, moving = carry
+            out = self.turn(item_of(index), self._merge(moving, flags))
+            kept = [
+                jnp.where(index < stop, a, b)
+                for a, b in zip(self._spread(_pick(out, flags)), moving, strict=True)
+            ]
+            return index + 1, kept
 
-        start = (jnp.zeros((), count.dtype), self._spread(_pick(self.leaves, flags)))
-        _, moving = jax.lax.while_loop(lambda carry: jnp.any(carry[0] < count), one, start)
+        begin = (start, self._spread(_pick(self.leaves, flags)))
+        _, moving = jax.lax.while_loop(lambda carry: jnp.any(carry[0] < stop), one, begin)
         self.leaves = self._merge(moving, flags)
 
-    def power(self, item: Any, n: Array) -> None:
-        """`n` iterations on equal items, by the algebra of their max-plus map."""
+    def progress(self, item_of: Callable[[Any], Any], start: Array, stop: Array) -> None:
+        """As `walk`, where inner loops grow by as much from one item to the next."""
+        timing = self.timing
+        flags = self.probe(item_of(start))
+        clock = ("clocks", "scopes", "carry")
+        kinds = _pick(self.kinds, flags)
+        clocks = [kind in clock for kind in kinds]
+        adds = [kind == "counts" for kind in kinds]
+
+        def step(index: Array, moving: list[Array]) -> tuple[list[Array], Array]:
+            timing.regular = []
+            out = self.turn(item_of(index), self._merge(moving, flags))
+            regular = jnp.ones((), bool)
+            for one in timing.regular:
+                regular = regular & one
+            return self._spread(_pick(out, flags)), jnp.broadcast_to(regular, timing.shape)
+
+        used = jnp.broadcast_to(timing.used(), timing.shape)
+        moving = progress(
+            step, self._spread(_pick(self.leaves, flags)), start, stop, clocks, adds, used
+        )
+        self.leaves = self._merge(moving, flags)
+
+    def power(self, item: Any, n: Array) -> Array:
+        """`n` iterations on equal items, by the algebra of their max-plus map.
+
+        Returns where more of them would only add as much again, for ever: see `iterate`.
+        """
         flags = self.probe(item)
         clock = ("clocks", "scopes", "carry")
         moves = [f and k in clock for f, k in zip(flags, self.kinds, strict=True)]
@@ -166,8 +196,9 @@ class Iteration:
         aux = tuple(self._spread(_pick(self.leaves, pends)))
         if timing.loops is not None and self.level == 0:
             timing.loops.append(self._map(step, x, aux, n, moves))
-        x, aux = iterate(step, x, aux, n)
+        x, aux, regular = iterate(step, x, aux, n)
         self.leaves = _merge(_merge(counted, x, moves), aux, pends)
+        return regular
 
     def _map(self, step: Step, x: tuple, aux: tuple, n: Array, moves: list[bool]) -> LoopMap:
         timing = self.timing
@@ -222,7 +253,7 @@ def _piled(start: dict[str, Array], after: dict[str, Array], n: Array) -> dict[s
     return {"used": start["used"] + n * grown, "peak": peak, "windows": windows}
 
 
-def _pick(leaves: list[Array], flags: list[bool]) -> list[Array]:
+def _pick(leaves: list[Any], flags: list[bool]) -> list[Any]:
     return [leaf for leaf, flag in zip(leaves, flags, strict=True) if flag]
 
 

@@ -2,7 +2,7 @@
 
 A clock is an array [lanes, lanes, batch]. Until ranks talk to each other, all that tells them
 apart is how many tokens they hold, so there is one clock for each *class* of ranks (3 for one
-query row, 5 for several). While only PEs of one CUBE talk, CUBEs fall into as many classes. From
+query token, 5 for several, 5 and 9 with a window). While only PEs of one CUBE talk, CUBEs fall into as many classes. From
 then on there is a clock for each CUBE of the machine's largest group, of which those in use are
 marked; and only one for each CUBE while one of its PEs acts alone.
 
@@ -32,27 +32,27 @@ Array = jax.Array
 
 
 class Classes:
-    """Positions on a line in classes: before, at, between, and after two (or one) frontiers."""
+    """Positions on a line in classes: before, at, between and after frontiers, in rising order."""
 
-    def __init__(self, low: Array, high: Array, last: Array, *, single: bool) -> None:
-        self.low, self.high, self.single = low, high, single
-        picks = [low * 0.0, low, last] if single else [low * 0.0, low, low + 1.0, high, last]
-        shape = jnp.broadcast_shapes(low.shape, last.shape)
+    def __init__(self, frontiers: list[Array], last: Array) -> None:
+        self.frontiers = frontiers
+        picks = [frontiers[0] * 0.0]
+        for frontier in frontiers:
+            picks += [frontier, frontier + 1.0]
+        picks[-1] = last  # after the last frontier all are alike
+        shape = jnp.broadcast_shapes(frontiers[0].shape, last.shape)
         self.representatives = jnp.concatenate(
-            [jnp.broadcast_to(jnp.minimum(pick, last), shape) for pick in picks]
+            [jnp.broadcast_to(jnp.clip(pick, 0.0, last), shape) for pick in picks]
         )
 
     def spread(self, x: Array, position: Array) -> Array:
         """The value of each position's class; classes are the first axis of `x`."""
-        by_class = [x[i : i + 1] for i in range(x.shape[0])]
-        if self.single:
-            first, at_low, last = by_class
-        else:
-            first, at_low, between, at_high, last = by_class
-            last = jnp.where(position > self.high, last, at_high)
-            last = jnp.where(position >= self.high, last, between)
-        from_low = jnp.where(position >= self.low, at_low, first)
-        return jnp.where(position > self.low, last, from_low)
+        by_class = iter(x[i : i + 1] for i in range(x.shape[0]))
+        value = next(by_class)
+        for frontier in self.frontiers:
+            value = jnp.where(position >= frontier, next(by_class), value)
+            value = jnp.where(position > frontier, next(by_class), value)
+        return value
 
 
 class Lanes:
@@ -67,7 +67,7 @@ class Lanes:
 
     def __init__(self, grid: Grid, launch: Launch, dtype: Any) -> None:
         self.grid = grid
-        placement, single = launch.placement, launch.query_tokens == 1
+        placement = launch.placement
         index = jnp.arange(grid.cubes, dtype=dtype).reshape(-1, 1, 1)
         row = floordiv(index, grid.cube_cols)
         rows, cols = launch.cube_rows, launch.cube_cols
@@ -85,11 +85,12 @@ class Lanes:
         )
         self.used = self.cube.used & self.pe.used
 
-        visible = jnp.maximum(launch.context_tokens - (launch.query_tokens - 1.0), 0.0)
-        ends = [placement.frontier(visible), placement.frontier(launch.context_tokens)]
-        self._ranks = Classes(*_sorted(ends), placement.ranks - 1.0, single=single)
+        ends = [placement.frontier(tokens) for tokens in _limits(launch)]
+        if launch.sinks:  # the first rank has them
+            ends = [jnp.zeros_like(ends[0]), *ends]
+        self._ranks = Classes(_sorted(ends), placement.ranks - 1.0)
         cube_ends = [placement.local_cube(end) for end in ends]
-        self._cubes = Classes(*_sorted(cube_ends), placement.cubes - 1.0, single=single)
+        self._cubes = Classes(_sorted(cube_ends), placement.cubes - 1.0)
         self._local_cube = mod(self.cube.index - placement.start_cube, placement.cubes)
         class_cube = mod(self._cubes.representatives + placement.start_cube, placement.cubes)
         self.orders = {
@@ -157,8 +158,19 @@ class Lanes:
         return x.reshape(shape)
 
 
-def _sorted(pair: list[Array]) -> tuple[Array, Array]:
-    return jnp.minimum(*pair), jnp.maximum(*pair)
+def _limits(launch: Launch) -> list[Array]:
+    """Positions at which what all query tokens, or some, see begins or ends."""
+    single = isinstance(launch.query_tokens, int)
+    first = launch.query_start + 1.0
+    last = first if single else launch.query_start + launch.query_tokens
+    limits = [first] if single else [first, last]
+    if launch.window is not None:
+        limits += [limit - launch.window for limit in limits]
+    return [jnp.clip(limit, 0.0, launch.context_tokens) for limit in limits]
+
+
+def _sorted(values: list[Array]) -> list[Array]:
+    return list(jnp.sort(jnp.stack(values), axis=0)) if len(values) > 1 else values
 
 
 def _shift_axis(x: Array, axis: int, offset: int) -> Array:

@@ -24,8 +24,11 @@ BLOCK = 2 * max(PERIODS)  # iterations between two looks for a period
 BLOCKS = 8  # looks before powers take over
 
 
-def iterate(step: Step, x: Clocks, aux: Any, n: Array) -> tuple[Clocks, Any]:
+def iterate(step: Step, x: Clocks, aux: Any, n: Array) -> tuple[Clocks, Any, Array]:
     """State after `n` iterations of `step(x, aux, offset) -> (x, aux)`, exactly.
+
+    Also returns where the state is known to have become regular, so that a multiple of the period
+    more of iterations would add the same to every clock.
 
     Plain steps are taken until, for a period p, the state has grown by the same amount eta in
     every coordinate in each of the last two periods. Then it does so for ever: a map that is
@@ -42,7 +45,7 @@ def iterate(step: Step, x: Clocks, aux: Any, n: Array) -> tuple[Clocks, Any]:
     n = jnp.broadcast_to(n, x[0].shape)
 
     def block(carry: tuple) -> tuple:
-        x, aux, left, looks = carry
+        x, aux, left, looks, known = carry
 
         def one(carry: tuple, i: Array) -> tuple:
             active = i < left
@@ -53,21 +56,25 @@ def iterate(step: Step, x: Clocks, aux: Any, n: Array) -> tuple[Clocks, Any]:
 
         (_, aux), history = jax.lax.scan(one, (x, aux), jnp.arange(BLOCK, dtype=n.dtype))
         states = jnp.concatenate([jnp.stack(x)[None], history])
+        whole = left >= BLOCK  # all steps were taken
         left = maximum(left - BLOCK, jnp.zeros_like(left))
         end, found = states[-1], left <= 0
         for period in PERIODS:
-            regular = _is_regular(states, period) & ~found
+            regular = _is_regular(states, period) & whole
+            known = known | regular
+            regular = regular & ~found
             end = jnp.where(regular[None], _extrapolate(states, period, left), end)
             found = found | regular
-        return tuple(end), aux, jnp.where(found, 0.0, left), looks + 1
+        return tuple(end), aux, jnp.where(found, 0.0, left), looks + 1, known
 
     def unfinished(carry: tuple) -> Array:
-        _, _, left, looks = carry
+        _, _, left, looks, _ = carry
         return jnp.any(left > 0) & (looks < BLOCKS)
 
-    x, aux, left, _ = jax.lax.while_loop(unfinished, block, (x, aux, n, 0))
+    begin = (x, aux, n, 0, jnp.zeros(n.shape, bool))
+    x, aux, left, _, known = jax.lax.while_loop(unfinished, block, begin)
     x = jax.lax.cond(jnp.any(left > 0), lambda: _powers(step, x, aux, left), lambda: x)
-    return x, aux
+    return x, aux, known
 
 
 def _is_regular(states: Array, period: int) -> Array:

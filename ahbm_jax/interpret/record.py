@@ -110,6 +110,10 @@ class Record:
         """Tokens of this rank, of the first `tokens`."""
         return int(self.launch.placement.length(*self.out.rank, tokens))
 
+    def order(self) -> int:
+        """Position of this rank in the order in which ranks are filled."""
+        return int(self.launch.placement.order(*self.out.rank))
+
     # Scratch ----------------------------------------------------------------------------------
 
     def allocate(self, size_bytes: int) -> None:

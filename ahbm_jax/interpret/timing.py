@@ -20,16 +20,17 @@ from ahbm_jax.interpret.iteration import Iteration, LoopMap, is_handle
 from ahbm_jax.interpret.lanes import CLASSES, CUBE_CLASSES, RANKS, ROOTS, Lanes
 from ahbm_jax.interpret.readiness import PendingScopes, Ready, TracedStep
 from ahbm_jax.machine.costs import Costs
+from ahbm_jax.machine.number import clip, floordiv
 from ahbm_jax.machine.params import Machine
 from ahbm_jax.machine.topology import Position, Step, movement
 from ahbm_jax.tl.command import Command
-from ahbm_jax.tl.handle import Handle, Number, Shape, Tensor, Tile, Tiles
-from ahbm_jax.tl.launch import Launch, launch_tensors
+from ahbm_jax.tl.handle import Block, Blocks, Handle, Number, Shape, Tensor, Tile, Tiles
+from ahbm_jax.tl.launch import Launch, launch_tensors, sink_tensor
 from ahbm_jax.tl.scratch import Scratch
 
 Array = jax.Array
 MESHES, DIRECTIONS = ("pe", "cube"), ("N", "S", "E", "W")
-SCOPE_DEPTHS, ARENAS = 2, 2  # nested scopes, and arenas of each, that the state has room for
+SCOPE_DEPTHS, ARENAS = 3, 2  # nested scopes, and arenas of each, that the state has room for
 PENDING = ("exists", "span", "work")  # of a P V that waits for GEMM: its sizes, as times
 ENGINES = ("cpu", "dma", "gemm", "math", "port")
 COMMAND_COUNTS = (
@@ -78,6 +79,7 @@ class Timing:
         self.space = RANKS if isinstance(launch.users, Array) else CLASSES
         self.level = 0
         self.loops: list[LoopMap] | None = None  # collects the outermost loops' maps when a list
+        self.regular: list[Array] = []  # of each loop of tiles run: see `iterate`
         self.offset: Any = None  # shift of clocks from outside the loop being turned into a matrix
         self.scratch = Scratch(self.zero, jnp.maximum)
         self.clocks: dict[str, Array] = self._initial_clocks()
@@ -151,7 +153,11 @@ class Timing:
 
     def length(self, tokens: Number) -> Array:
         """Tokens of each lane, of the first `tokens`."""
-        return self.launch.placement.length_at(self.lanes.orders[self.space], tokens)
+        return self.launch.placement.length_at(self.order(), tokens)
+
+    def order(self) -> Array:
+        """Position of each lane in the order in which ranks are filled."""
+        return self.lanes.orders[self.space]
 
     # State ------------------------------------------------------------------------------------
 
@@ -300,16 +306,51 @@ class Timing:
         return result
 
     def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any:
-        """Uniform tiles by the power of their map, the rest one by one."""
+        """Uniform tiles by the power of their map, those before and after one by one."""
         if self.pending_in.open or self.pending_in.left:
             raise NotImplementedError("an ex_composite is pending before a loop: `tl.wait()` first")
         iteration = Iteration(self, self._counting_iterations(body), carry)
-        iteration.power(tiles.full(), tiles.uniform)
-        rest = jnp.arange(tiles.irregular, dtype=self.dtype)
-        iteration.scan(
-            lambda i: tiles.at(tiles.uniform + i), rest, tiles.irregular, lambda tile: tile.exists
-        )
+        begin, end = tiles.uniform
+        if not isinstance(tiles.all_start, int):
+            iteration.walk(tiles.at, tiles.first, jnp.minimum(begin, tiles.count))
+        self.regular.append(iteration.power(tiles.full(), end - begin))
+        iteration.walk(tiles.at, end, tiles.count)
         return iteration.finish()
+
+    def for_each(self, blocks: Blocks, body: Callable[[Block], Any]) -> Any:
+        """Full blocks by the regularity of their maps, one that is not by itself.
+
+        The results are the last block's: they cost nothing and nobody waits for them.
+        """
+        self.position("cube")
+        result: list[Any] = []
+
+        def block(item: Block, carry: tuple) -> tuple:
+            result[:] = [body(item)]
+            return carry
+
+        outer, self.repeating = self.repeating, True
+        iteration = Iteration(self, self._counting_iterations(block), ())
+        begin = jnp.zeros_like(blocks.full)
+        if self.launch.window is not None:  # until it is full, each block sees more; then as much
+            within = floordiv(self.launch.window - blocks.position, blocks.extent)
+            filled = clip(within, 0.0, blocks.full)
+            iteration.progress(lambda i: blocks.at(i, full=True), begin, filled)
+            begin = filled
+        iteration.progress(lambda i: blocks.at(i, full=True), begin, blocks.full)
+        iteration.walk(blocks.at, blocks.full, blocks.count)
+        self.repeating = outer
+        iteration.finish()
+        nothing = self.made(None)
+        return jax.tree.map(lambda h: replace(h, payload=nothing), result[0], is_leaf=is_handle)
+
+    def used(self) -> Array:
+        """Which lanes are in use, once there is one for each rank."""
+        return self.lanes.used
+
+    def sinks(self) -> Tensor:
+        """Sink logits of the rows."""
+        return sink_tensor(self.launch)
 
     def _counting_iterations(self, body: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def with_loop_cost(item: Any, carry: Any) -> Any:
@@ -361,7 +402,7 @@ class Timing:
 
         self.repeating = True
         iteration = Iteration(self, self._counting_iterations(request), ())
-        iteration.repeat(count)
+        iteration.walk(lambda _: None, jnp.zeros_like(count), count)
         iteration.finish()
         self.repeating = False
 

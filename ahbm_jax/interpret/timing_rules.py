@@ -66,7 +66,7 @@ def _dma(t: Timing, issued: Array, size: Number) -> Array:
 def _store(t: Timing, command: Command) -> None:
     """As a load, once the value is ready."""
     rows, cols = command.shape
-    size = rows * cols * command.details["target"].element_bytes
+    size = rows * cols * command.details["target"].tensor.element_bytes
     t.count("dma_writes", 1.0)
     t.count("dma_write_bytes", size)
     t.advance("stores", _dma(t, t.issue(command, *t.await_operands(command)), size))

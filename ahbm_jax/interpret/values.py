@@ -83,6 +83,10 @@ class Values:
         """Tokens of this rank, of the first `tokens`."""
         return self.launch.placement.length(self.cube, self.pe, tokens)
 
+    def order(self) -> Any:
+        """Position of this rank in the order in which ranks are filled."""
+        return self.launch.placement.order(self.cube, self.pe)
+
     def allocate(self, size_bytes: Any) -> None:
         """Scratch has no bound here."""
 

@@ -23,9 +23,17 @@ def number(doc: str, low: float, high: float, *, above_low: bool = False) -> Any
     return field(metadata={"doc": doc, "low": low, "high": high, "above_low": above_low})
 
 
-def static(doc: str, low: int | None = None, high: int | None = None, **extra: Any) -> Any:
-    """A static field: an integer in `[low, high]`, a switch or a name."""
-    return field(metadata={"doc": doc, "low": low, "high": high, "static": True, **extra})
+def static(
+    doc: str,
+    low: int | None = None,
+    high: int | None = None,
+    *,
+    optional: bool = False,
+    **extra: Any,
+) -> Any:
+    """A static field: an integer in `[low, high]`, a switch or a name; None if left out."""
+    metadata = {"doc": doc, "low": low, "high": high, "static": True, **extra}
+    return field(metadata=metadata, default=None) if optional else field(metadata=metadata)
 
 
 @dataclass_transform(
@@ -207,6 +215,7 @@ class Workload:
     head_dim: int = static("head dimension D", 1, 65536)
     storage: str = static("type of q, k and v in HBM", choices=tuple(STORAGE_BYTES))
     max_context_tokens: int = static("longest context the model is used at", 1, 2**24)
+    value_dim: int | None = static("head dimension of V, where it is not D", 1, 65536, optional=True)
 
     @property
     def group(self) -> int:

@@ -83,6 +83,10 @@ class Interpreter(Protocol):
         """Tokens of this rank, of the first `tokens`."""
         ...
 
+    def order(self) -> Number:
+        """Position of this rank in the order in which ranks are filled."""
+        ...
+
 
 class Context:
     """`tl`: the operations and structured control of one rank's program.
@@ -316,11 +320,7 @@ class Context:
 
     def holds_first(self) -> Number:
         """Whether this rank is the first in the order in which tokens are placed."""
-        launch = self._interpreter.launch
-        if isinstance(launch.placement.ranks, int) and launch.placement.ranks == 1:
-            return True
-        cube, pe = self.position("cube").index, self.position("pe").index
-        return launch.placement.order(cube, pe) == 0
+        return self._interpreter.order() == 0
 
     def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any:
         """`carry = body(tile, carry)` for each tile; what is carried keeps its place in scratch."""
