@@ -14,12 +14,13 @@ import jax
 import jax.numpy as jnp
 
 from ahbm_jax.interpret.maxplus import Step, augmented_matrix, iterate
-from ahbm_jax.interpret.progression import progress
+from ahbm_jax.interpret.progression import Kinds, progress
 from ahbm_jax.tl.handle import Handle
 
 if TYPE_CHECKING:
     from ahbm_jax.interpret.timing import Timing
 
+CLOCKS = ("clocks", "scopes", "carry")  # kinds of leaves that are times
 PROBES = 2  # traces to learn what changes, the second from what the first left behind
 Array = jax.Array
 Body = Callable[[Any, Any], Any]
@@ -145,27 +146,34 @@ class Iteration:
         _, moving = jax.lax.while_loop(lambda carry: jnp.any(carry[0] < stop), one, begin)
         self.leaves = self._merge(moving, flags)
 
-    def progress(self, item_of: Callable[[Any], Any], start: Array, stop: Array) -> None:
-        """As `walk`, where inner loops grow by as much from one item to the next."""
+    def progress(
+        self, item_of: Callable[[Any], Any], start: Array, stop: Array, period: Array
+    ) -> None:
+        """As `walk`, where inner loops grow by as much in each `period` of items."""
         timing = self.timing
         flags = self.probe(item_of(start))
-        clock = ("clocks", "scopes", "carry")
         kinds = _pick(self.kinds, flags)
-        clocks = [kind in clock for kind in kinds]
-        adds = [kind == "counts" for kind in kinds]
+        used = jnp.broadcast_to(timing.lanes.used, timing.shape)
 
-        def step(index: Array, moving: list[Array]) -> tuple[list[Array], Array]:
+        def step(index: Array, moving: list[Array], base: Array) -> tuple[list[Array], Array]:
+            constants = [
+                leaf - base if kind in CLOCKS else leaf
+                for leaf, kind in zip(self.leaves, self.kinds, strict=True)
+            ]
             timing.regular = []
-            out = self.turn(item_of(index), self._merge(moving, flags))
-            regular = jnp.ones((), bool)
+            with timing.shifted(-base):
+                out = self.turn(item_of(index), _merge(constants, moving, flags))
+            regular = jnp.ones(timing.shape, bool)
             for one in timing.regular:
-                regular = regular & one
-            return self._spread(_pick(out, flags)), jnp.broadcast_to(regular, timing.shape)
+                regular = regular & (one | ~used)
+            return _only(self._spread(_pick(out, flags)), kinds, used), regular
 
-        used = jnp.broadcast_to(timing.used(), timing.shape)
-        moving = progress(
-            step, self._spread(_pick(self.leaves, flags)), start, stop, clocks, adds, used
-        )
+        moving = _only(self._spread(_pick(self.leaves, flags)), kinds, used)
+        clocks = [kind in CLOCKS for kind in kinds]
+        counts = [kind == "counts" for kind in kinds]
+        late = [name == f"scope{len(timing.scopes)}.1" for name in _pick(self.names, flags)]
+        of_leaves = Kinds(clocks=clocks, late=late, counts=counts)
+        moving = progress(step, moving, start, stop, period, of_leaves)
         self.leaves = self._merge(moving, flags)
 
     def power(self, item: Any, n: Array) -> Array:
@@ -174,20 +182,18 @@ class Iteration:
         Returns where more of them would only add as much again, for ever: see `iterate`.
         """
         flags = self.probe(item)
-        clock = ("clocks", "scopes", "carry")
-        moves = [f and k in clock for f, k in zip(flags, self.kinds, strict=True)]
+        moves = [f and k in CLOCKS for f, k in zip(flags, self.kinds, strict=True)]
         pends = [f and k == "pending" for f, k in zip(flags, self.kinds, strict=True)]
         counted = self._counted(item, n)
         timing = self.timing
 
         def step(x: tuple, aux: tuple, offset: Any) -> tuple[tuple, tuple]:
             constants = [
-                leaf + offset if kind in clock else leaf
+                leaf + offset if kind in CLOCKS else leaf
                 for leaf, kind in zip(self.leaves, self.kinds, strict=True)
             ]
-            timing.offset = offset
-            after = self.turn(item, _merge(_merge(constants, x, moves), aux, pends))
-            timing.offset = None
+            with timing.shifted(offset):
+                after = self.turn(item, _merge(_merge(constants, x, moves), aux, pends))
             return tuple(self._spread(_pick(after, moves))), tuple(
                 self._spread(_pick(after, pends))
             )
@@ -251,6 +257,14 @@ def _piled(start: dict[str, Array], after: dict[str, Array], n: Array) -> dict[s
     peak = jnp.where(n > 0, jnp.maximum(last, start["peak"]), start["peak"])
     windows = jnp.where(n > 0, after["windows"], start["windows"])
     return {"used": start["used"] + n * grown, "peak": peak, "windows": windows}
+
+
+def _only(leaves: list[Array], kinds: list[str], used: Array) -> list[Array]:
+    """Clocks of the lanes in use, `-inf` in the others."""
+    return [
+        jnp.where(used, x, -jnp.inf) if kind in CLOCKS else x
+        for x, kind in zip(leaves, kinds, strict=True)
+    ]
 
 
 def _pick(leaves: list[Any], flags: list[bool]) -> list[Any]:

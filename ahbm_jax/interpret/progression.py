@@ -1,109 +1,172 @@
 """Iterating blocks of queries, each of which sees some tiles more than the one before.
 
-With one tile more in each block, a block takes longer than the one before by the time of a tile:
-the time of n blocks is quadratic in n. It is found by looking, and known to go on for ever since
+With some tiles more in each block, a block takes longer than the one before by the time of those:
+the time of n blocks is quadratic in n. It is found by looking, and known to go on for ever where
 every clock moves together and the loops of tiles inside are regular (`maxplus`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 Array = jax.Array
-Step = Callable[[Array, list[Array]], tuple[list[Array], Array]]
+# (index, clocks and the rest relative to base, base) -> (the same after a step, regular)
+Step = Callable[[Array, list[Array], Array], tuple[list[Array], Array]]
+EUCLID_STEPS = 36  # enough for numbers below 2^24
 
-PERIODS = (1, 2, 4)  # blocks after which the tiles of a block begin and end alike
-HISTORY = 3 * max(PERIODS)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kinds:
+    """What the arrays of a state are: clocks, counts (which add up), or neither.
+
+    `late` clocks are those that hold what another clock was a step ago.
+    """
+
+    clocks: Sequence[bool]
+    late: Sequence[bool]
+    counts: Sequence[bool]
 
 
 def progress(
-    step: Step,
-    state: list[Array],
-    start: Array,
-    stop: Array,
-    clocks: Sequence[bool],
-    counts: Sequence[bool],
-    used: Array,
+    step: Step, state: list[Array], start: Array, stop: Array, period: Array, kinds: Kinds
 ) -> list[Array]:
-    """State after `step(index, state) -> (state, regular)` for start <= index < stop, exactly.
+    """State after `step` for start <= index < stop, exactly.
 
-    Steps are taken one by one until, for a period p and over the last three of them: all clocks of
-    all ranks grew alike, by amounts in arithmetic progression, while the loops inside were regular.
-    A step is homogeneous, so from equal clocks it makes equal ones, and what its loops do on the
-    tiles that it has more is to add as much for each: the progression goes on. Points that never
-    get there take all their steps.
+    Steps are taken one by one until, at the end of three periods in a row, the clocks of all ranks
+    in use stood alike, having moved by amounts in arithmetic progression, while the loops inside
+    were regular. A step is homogeneous, so from equal clocks it makes equal ones, and what its
+    loops do on the tiles that it has more is to add as much for each: the progression goes on. As
+    many whole periods as are left are then added at once. Points that never get there take all
+    their steps. A late clock falls behind by what the steps grow, so nobody will wait for it.
+
+    Between steps clocks are kept relative to the latest of them, the base, whose moves are summed
+    with compensation: long after 0 float32 would round each step's time away.
 
     Args:
-      step: one step; `regular` says where more tiles would add the same to every clock.
-      state: arrays of one shape [lanes, lanes, batch].
+      step: one step, at an index [1, 1, batch] and a base; `regular` says, for each lane, whether
+        more tiles would add the same to every clock.
+      state: arrays of one shape [lanes, lanes, batch], clocks `-inf` in lanes that are not in use.
+        What is neither a clock nor a count keeps what the steps taken left.
       start: the first index, [1, 1, batch].
       stop: the index after the last.
-      clocks: which of the state are clocks; the rest keeps what the steps taken left.
-      counts: which of the rest are counts, which also grow in arithmetic progression.
-      used: which lanes are in use.
+      period: steps after which blocks begin and end alike with regard to tiles, [1, 1, batch].
+      kinds: of the arrays of the state.
     """
-    moving = [c or k for c, k in zip(clocks, counts, strict=True)]
-    is_clock = [c for c, m in zip(clocks, moving, strict=True) if m]
-
-    def picked(state: list[Array]) -> Array:
-        return jnp.stack([x for x, m in zip(state, moving, strict=True) if m])
+    clocks, late, counts = (_where_true(each) for each in (kinds.clocks, kinds.late, kinds.counts))
+    steady = [i for i in clocks if i not in late]
 
     def one(carry: tuple) -> tuple:
-        index, left, state, past, streak = carry
-        active = left > 0
-        after, regular = step(index, state)
+        index, state, base, moved, past, streak = carry
+        active = index < stop
+        after, regular = step(index, state, base.total)
+        latest = _latest([after[i] for i in clocks])
+        after = _shifted(after, clocks, latest)
         state = [jnp.where(active, a, b) for a, b in zip(after, state, strict=True)]
-        streak = jnp.where(jnp.all(regular | ~used, axis=(0, 1), keepdims=True), streak + 1, 0)
-        past = jnp.concatenate([past[1:], picked(state)[None]])
-        left = jnp.where(active, left - 1, left)
-        end, found = picked(state), left <= 0
-        for period in PERIODS:
-            known = _arithmetic(past, period, is_clock, used) & (streak > period) & ~found
-            known = known & (jnp.floor(left / period) * period == left)
-            end = jnp.where(known[None], _extrapolate(past, period, left / period), end)
-            found = found | known
-        ends = iter(end)
-        state = [next(ends) if m else x for x, m in zip(state, moving, strict=True)]
-        return index + 1, jnp.where(found, 0.0, left), state, past, streak
+        base = base.plus(jnp.where(active, latest, 0.0))
+        moved = moved + jnp.where(active, latest, 0.0)
+        streak = jnp.where(jnp.all(regular, axis=(0, 1), keepdims=True), streak + 1, 0.0)
+        index = jnp.where(active, index + 1, index)
+        taken = index - start
+        whole = active & (jnp.floor(taken / period) * period == taken)
+        times = jnp.floor((stop - index) / period)
+        marks = [_Mark(state, moved), *past]
+        known = _arithmetic(marks, steady, late, counts) & whole & (streak > period) & (times > 0)
+        ahead, leap = _extrapolated(marks, times, late, counts)
+        state = [jnp.where(known, a, b) for a, b in zip(ahead, state, strict=True)]
+        base = base.plus(jnp.where(known, leap, 0.0))
+        index = jnp.where(known, index + times * period, index)
+        past = jax.tree.map(lambda a, b: jnp.where(whole, a, b), marks[:2], past)
+        return index, state, base, jnp.where(whole, 0.0, moved), past, streak
 
-    first = picked(state)
-    past = jnp.full((HISTORY + 1, *first.shape), jnp.nan, first.dtype).at[-1].set(first)
-    left = stop - start
-    begin = (start, left, state, past, jnp.zeros_like(left))
-    return jax.lax.while_loop(lambda carry: jnp.any(carry[1] > 0), one, begin)[2]
-
-
-def _growths(past: Array, period: int) -> list[Array]:
-    """How much the state grew in the last three periods, the last first."""
-    states = [past[-1 - i * period] for i in range(4)]
-    return [a - b for a, b in zip(states, states[1:], strict=False)]
-
-
-def _arithmetic(past: Array, period: int, is_clock: list[bool], used: Array) -> Array:
-    """Where all clocks grew alike over three periods, in arithmetic progression: [1, 1, batch]."""
-    flags = jnp.array(is_clock).reshape(-1, *[1] * (past.ndim - 2))
-    last = past[-1]
-    counts = flags & used & ~jnp.isneginf(last)
-    size = jnp.max(jnp.where(counts, jnp.abs(last), 0.0), axis=(0, 1, 2), keepdims=True)
-    tolerance = 16 * jnp.finfo(last.dtype).eps * size
-    tolerance_of_counts = 16 * jnp.finfo(last.dtype).eps * jnp.abs(last)
-    alike, means, growths = jnp.ones(counts.shape, bool), [], _growths(past, period)
-    for growth in growths:
-        largest = jnp.max(jnp.where(counts, growth, -jnp.inf), axis=(0, 1, 2), keepdims=True)
-        alike = alike & (jnp.abs(growth - largest) <= tolerance)
-        means.append(largest)
-    even = jnp.abs(means[0] - 2 * means[1] + means[2]) <= 2 * tolerance
-    steady = jnp.all((alike & even) | ~counts, axis=(0, 1, 2))
-    tally = jnp.abs(growths[0] - 2 * growths[1] + growths[2]) <= tolerance_of_counts
-    return (steady & jnp.all(tally | flags | ~used, axis=(0, 1, 2)))[None, None]
+    zero = jnp.zeros_like(start)
+    latest = _latest([state[i] for i in clocks])
+    state = _shifted(state, clocks, latest)
+    unknown = _Mark([jnp.full_like(x, jnp.nan) for x in state], jnp.full_like(start, jnp.nan))
+    begin = (start, state, _Sum(latest, zero), zero, [unknown, unknown], zero)
+    end = jax.lax.while_loop(lambda carry: jnp.any(carry[0] < stop), one, begin)
+    return _shifted(end[1], clocks, -end[2].total)
 
 
-def _extrapolate(past: Array, period: int, times: Array) -> Array:
-    """State `times` periods later."""
-    last, before, _ = _growths(past, period)
-    absent = jnp.isneginf(past[-1])
-    last, before = (jnp.where(absent, 0.0, x) for x in (last, before))
-    return past[-1] + times * last + times * (times + 1) / 2 * (last - before)
+class _Sum(NamedTuple):
+    """A sum with what rounding took from it (Kahan)."""
+
+    total: Array
+    lost: Array
+
+    def plus(self, x: Array) -> _Sum:
+        x = x - self.lost
+        total = self.total + x
+        return _Sum(total, (total - self.total) - x)
+
+
+class _Mark(NamedTuple):
+    """The state at the end of a period, and by how much the base moved in it."""
+
+    state: list[Array]
+    moved: Array
+
+
+def _where_true(flags: Sequence[bool]) -> list[int]:
+    return [i for i, flag in enumerate(flags) if flag]
+
+
+def _latest(clocks: list[Array]) -> Array:
+    return jnp.max(jnp.stack(clocks), axis=(0, 1, 2))[None, None]
+
+
+def _shifted(state: list[Array], clocks: list[int], by: Array) -> list[Array]:
+    return [x - by if i in clocks else x for i, x in enumerate(state)]
+
+
+def block_period(block: Array, tile: Array) -> Array:
+    """Blocks of `block` tokens after which one begins at a tile of `tile` tokens as before."""
+
+    def euclid(_: int, pair: tuple[Array, Array]) -> tuple[Array, Array]:
+        a, b = pair
+        rest = jnp.where(b > 0, a - jnp.floor(a / jnp.maximum(b, 1.0)) * b, 0.0)
+        return jnp.where(b > 0, b, a), jnp.where(b > 0, rest, b)
+
+    common, _ = jax.lax.fori_loop(0, EUCLID_STEPS, euclid, tuple(jnp.broadcast_arrays(tile, block)))
+    return tile / common
+
+
+def _arithmetic(marks: list[_Mark], steady: list[int], late: list[int], counts: list[int]) -> Array:
+    """Whether the last three periods were in arithmetic progression: [1, 1, batch]."""
+    moves = [mark.moved for mark in marks]
+    eps = jnp.finfo(moves[0].dtype).eps
+    tolerance = 32 * eps * moves[0]
+    good = jnp.abs(moves[0] - 2 * moves[1] + moves[2]) <= tolerance
+
+    def hold(values: list[Array], tolerance: Array) -> Array:
+        """Whether the last value is as one expects, `-inf` always."""
+        near = (jnp.abs(values[0]) <= tolerance) | jnp.isneginf(values[1])
+        return jnp.all(near, axis=(0, 1), keepdims=True)
+
+    for i in (*steady, *late, *counts):
+        x = [mark.state[i] for mark in marks]
+        if i in steady:
+            good = good & hold([x[0] - x[1], x[0]], tolerance)
+            good = good & hold([x[1] - x[2], x[0]], tolerance)
+        else:
+            own = tolerance if i in late else 32 * eps * jnp.abs(x[0])
+            good = good & hold([x[0] - 2 * x[1] + x[2], x[0]], own)
+    return good
+
+
+def _extrapolated(
+    marks: list[_Mark], times: Array, late: list[int], counts: list[int]
+) -> tuple[list[Array], Array]:
+    """The state `times` periods after the first of `marks`, and how much the base moves."""
+    state = list(marks[0].state)
+    for i in (*late, *counts):
+        x = [mark.state[i] for mark in marks]
+        grown = jnp.where(jnp.isneginf(x[0]), 0.0, x[0] - x[1])
+        bend = grown - jnp.where(jnp.isneginf(x[1]), 0.0, x[1] - x[2]) if i in counts else 0.0
+        state[i] = x[0] + times * grown + times * (times + 1) / 2 * bend
+    last, before = marks[0].moved, marks[1].moved
+    return state, times * last + times * (times + 1) / 2 * (last - before)

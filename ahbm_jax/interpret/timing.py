@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from ahbm_jax.interpret.algebra import maximum
 from ahbm_jax.interpret.iteration import Iteration, LoopMap, is_handle
 from ahbm_jax.interpret.lanes import CLASSES, CUBE_CLASSES, RANKS, ROOTS, Lanes
+from ahbm_jax.interpret.progression import block_period
 from ahbm_jax.interpret.readiness import PendingScopes, Ready, TracedStep
 from ahbm_jax.machine.costs import Costs
 from ahbm_jax.machine.number import clip, floordiv
@@ -80,7 +81,7 @@ class Timing:
         self.level = 0
         self.loops: list[LoopMap] | None = None  # collects the outermost loops' maps when a list
         self.regular: list[Array] = []  # of each loop of tiles run: see `iterate`
-        self.offset: Any = None  # shift of clocks from outside the loop being turned into a matrix
+        self.shifts: list[tuple[int, Any]] = []  # of clocks from outside loops being iterated
         self.scratch = Scratch(self.zero, jnp.maximum)
         self.clocks: dict[str, Array] = self._initial_clocks()
         self.pending = dict.fromkeys(PENDING, self.zero)
@@ -188,13 +189,21 @@ class Timing:
         clock = payload.clock
         if clock is not None:
             clock = self.view(clock, payload.space)
-            if self.offset is not None and payload.level < self.level:
-                clock = clock + self.offset
+            for level, shift in self.shifts:
+                if payload.level <= level:
+                    clock = clock + shift
         if payload.drains:
             self.flush()
             drained = self.clocks["composites"]
             clock = drained if clock is None else maximum(clock, drained)
         return clock
+
+    @contextmanager
+    def shifted(self, by: Any) -> Iterator[None]:
+        """Inside, the next loop's body sees clocks from outside of it later by `by`."""
+        self.shifts.append((self.level, by))
+        yield
+        self.shifts.pop()
 
     def clock_of(self, handle: Handle) -> Array:
         """When the command that made a handle ends, `-inf` if no later than the CPU."""
@@ -331,22 +340,21 @@ class Timing:
 
         outer, self.repeating = self.repeating, True
         iteration = Iteration(self, self._counting_iterations(block), ())
+        placement, tile = self.launch.placement, self.launch.tile_tokens
+        spread = 1.0 if placement.layout == "contiguous" else placement.ranks
+        period = block_period(blocks.extent, tile * spread)
         begin = jnp.zeros_like(blocks.full)
         if self.launch.window is not None:  # until it is full, each block sees more; then as much
             within = floordiv(self.launch.window - blocks.position, blocks.extent)
             filled = clip(within, 0.0, blocks.full)
-            iteration.progress(lambda i: blocks.at(i, full=True), begin, filled)
+            iteration.progress(lambda i: blocks.at(i, full=True), begin, filled, period)
             begin = filled
-        iteration.progress(lambda i: blocks.at(i, full=True), begin, blocks.full)
+        iteration.progress(lambda i: blocks.at(i, full=True), begin, blocks.full, period)
         iteration.walk(blocks.at, blocks.full, blocks.count)
         self.repeating = outer
         iteration.finish()
         nothing = self.made(None)
         return jax.tree.map(lambda h: replace(h, payload=nothing), result[0], is_leaf=is_handle)
-
-    def used(self) -> Array:
-        """Which lanes are in use, once there is one for each rank."""
-        return self.lanes.used
 
     def sinks(self) -> Tensor:
         """Sink logits of the rows."""
