@@ -8,6 +8,14 @@ from typing import Any
 from ahbm_jax.tl.context import Context
 
 Kernel = Callable[..., Any]
+# How a kernel takes the G query heads of a KV head, as its attribute `heads` says: all folded into
+# the rows of each rank; one after the other, each with a K and V of its own; or one on each CUBE.
+FOLDED, ONE, PER_CUBE = "folded", "one", "per_cube"
+
+
+def heads_of(kernel: Kernel) -> str:
+    """How a kernel takes query heads."""
+    return getattr(kernel, "heads", FOLDED)
 
 
 def run_program(interpreter: Any, kernel: Kernel) -> Any:
