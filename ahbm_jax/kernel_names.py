@@ -18,6 +18,8 @@ Kernel = Callable[..., object]
 def resolve_kernel(kernel: str | Kernel, variant: str | None) -> Kernel:
     """The function of a shipped kernel's variant, of `FILE.py:NAME`, or `kernel` itself.
 
+    Without a `variant` it is the `default_variant`.
+
     Raises:
       UsageError: no such kernel, variant, file or function.
     """
@@ -32,11 +34,19 @@ def resolve_kernel(kernel: str | Kernel, variant: str | None) -> Kernel:
             f"`kernel` is {kernel!r}{nearest(kernel, known)}; allowed: {names}, or FILE.py:NAME"
         )
     variants = known[kernel]
+    if variant is None:
+        variant = default_variant(kernel)
     if variant not in variants:
         names = ", ".join(variants)
         hint = nearest(str(variant), variants)
         raise UsageError(f"`variant` is {variant!r}{hint}; kernel `{kernel}` has: {names}")
     return variants[variant]
+
+
+def default_variant(kernel: str | Kernel) -> str:
+    """`opt3`, unless it is a shipped kernel without one: then its first."""
+    names = variant_names(kernel) if kernel in _shipped() else ()
+    return "opt3" if "opt3" in names or not names else names[0]
 
 
 def variant_names(kernel: str) -> tuple[str, ...]:

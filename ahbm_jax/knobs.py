@@ -13,12 +13,13 @@ from jax.core import Tracer
 
 from ahbm_jax.errors import Infeasible, UsageError, nearest
 from ahbm_jax.interpret.evaluate import Static, leaf_names
-from ahbm_jax.kernel_names import Kernel, resolve_kernel
+from ahbm_jax.kernel_names import Kernel, default_variant, resolve_kernel
 from ahbm_jax.machine.costs import costs_ns
 from ahbm_jax.machine.params import Machine, Workload, replace
 from ahbm_jax.machine.placement import LAYOUTS, Placement
 from ahbm_jax.machine.topology import CUBE_COLLECTIVES, PE_COLLECTIVES, rectangle
-from ahbm_jax.tl.launch import Launch
+from ahbm_jax.tl.launch import RING_FEEDS, Launch
+from ahbm_jax.tl.program import PER_CUBE, heads_of
 
 Number = Any
 
@@ -28,7 +29,7 @@ class Knobs:
     """What a run varies beside the machine and the workload.
 
     Attributes:
-      variant: variant of a shipped kernel.
+      variant: variant of a shipped kernel (default `opt3`, or the first that it has).
       context: tokens in the KV cache (may be traced, as all numbers up to `window`).
       C: CUBEs of the group; they form the squarest rectangle in the mesh.
       P: PEs of each CUBE.
@@ -46,12 +47,15 @@ class Knobs:
       level2: reduce over PEs.
       level1: reduce over CUBEs.
       packed: (m, l, O) in one message.
+      ring_chunk: KV tokens of a CUBE that go round the ring at once, a multiple of P (default P
+        tiles).
+      ring_feed: how they get to all PEs of a CUBE, see `Launch`.
       sinks: each head has a sink, a logit that takes part in the softmax.
       softcap: scores go through a soft-cap.
       group_shape: rows and columns of the CUBEs, instead of the squarest rectangle.
     """
 
-    variant: str = "opt3"
+    variant: str | None = None
     context: Number = 8192
     C: Number = None
     P: Number = None
@@ -68,6 +72,8 @@ class Knobs:
     level2: str = "tree"
     level1: str = "mesh"
     packed: bool = False
+    ring_chunk: Number = None
+    ring_feed: str = RING_FEEDS[0]
     sinks: bool = False
     softcap: bool = False
     group_shape: tuple[int, int] | None = None
@@ -86,12 +92,14 @@ NUMBERS = (
     "query_start",
     "query_tile",
     "window",
+    "ring_chunk",
 )
 CHOICES = {
     "layout": LAYOUTS,
     "level2": tuple(PE_COLLECTIVES),
     "level1": tuple(CUBE_COLLECTIVES),
     "packed": (False, True),
+    "ring_feed": RING_FEEDS,
     "sinks": (False, True),
     "softcap": (False, True),
 }
@@ -134,7 +142,7 @@ class Point:
             query_tokens=sizes["query_tokens"],
             query_start=sizes["query_start"],
             query_block_tokens=sizes["query_block_tokens"],
-            group=sizes["group"],
+            group=1 if heads_of(self.kernel) == PER_CUBE else sizes["group"],
             head_dim=sizes["head_dim"],
             value_dim=sizes["value_dim"],
             element_bytes=static.element_bytes,
@@ -149,6 +157,8 @@ class Point:
             level1=static.level1,
             level2=static.level2,
             packed=static.packed,
+            ring_chunk_tokens=self.knobs.ring_chunk,
+            ring_feed=self.knobs.ring_feed,
             users=sizes["users"],
         )
 
@@ -167,8 +177,13 @@ def point(
     check_machine(machine)
     check_workload(workload)
     settled = _settled(machine, {name: x for name, x in knobs.items() if "." not in name})
+    if settled.variant is None:
+        settled = dataclasses.replace(settled, variant=default_variant(kernel))
+    function = resolve_kernel(kernel, settled.variant)
     _check_choices(settled)
     _check_numbers(settled, machine, workload)
+    if heads_of(function) == PER_CUBE:
+        _check_ring(settled, workload)
     rows, cols = _rectangle(settled, machine)
     costs = costs_ns(machine)
     static = Static(
@@ -208,7 +223,7 @@ def point(
         "users": settled.users,
     }
     return Point(
-        kernel=resolve_kernel(kernel, settled.variant),
+        kernel=function,
         static=static,
         leaves=leaves,
         machine=machine,
@@ -297,6 +312,7 @@ def _check_numbers(knobs: Knobs, machine: Machine, workload: Workload) -> None:
         "query_start": (-LARGEST, LARGEST, "position of the first query token"),
         "query_tile": (1, LARGEST, "query tokens of a block"),
         "window": (1, LARGEST, "tokens that a row sees, its own included"),
+        "ring_chunk": (1, LARGEST, "tokens of a CUBE that go round the ring at once"),
     }
     for name, (low, high, why) in bounds.items():
         value = getattr(knobs, name)
@@ -318,6 +334,18 @@ def _check_numbers(knobs: Knobs, machine: Machine, workload: Workload) -> None:
                 f"`query_start` is {knobs.query_start} and `query_length` {knobs.query_length}: "
                 f"the queries end past the `context` of {knobs.context} tokens; lower one of them"
             )
+
+
+def _check_ring(knobs: Knobs, workload: Workload) -> None:
+    """What a kernel with a query head on each CUBE asks of the group."""
+    if is_concrete(knobs.C) and np.any(np.asarray(knobs.C) != workload.group):
+        raise UsageError(
+            f"`C` is {knobs.C} and `{workload.name}` has {workload.group} query heads per KV head; "
+            f"the kernel gives each CUBE one of them: set `C` to {workload.group}"
+        )
+    chunk, pes = knobs.ring_chunk, knobs.P
+    if chunk is not None and is_concrete(chunk) and is_concrete(pes) and np.any(chunk % pes):
+        raise UsageError(f"`ring_chunk` is {chunk}; a multiple of `P` = {pes} tokens is allowed")
 
 
 def _rectangle(knobs: Knobs, machine: Machine) -> tuple[Number, Number]:

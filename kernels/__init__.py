@@ -1,5 +1,9 @@
 """The attention kernels, written once against `ahbm_jax.tl`; `KERNELS` names their variants."""
 
-from kernels import gqa_decode, gqa_prefill
+from kernels import gqa_decode, gqa_prefill, prefill_ring
 
-KERNELS = {"decode": gqa_decode.VARIANTS, "prefill": gqa_prefill.VARIANTS}
+KERNELS = {
+    "decode": gqa_decode.VARIANTS,
+    "prefill": gqa_prefill.VARIANTS,
+    "prefill_ring": prefill_ring.VARIANTS,
+}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ahbm_jax.machine.params import Machine
-from ahbm_jax.machine.topology import OFFSET, Position, Step
+from ahbm_jax.machine.topology import Position, Step
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.gemm_plan import subtile_bytes
 from ahbm_jax.tl.handle import Block, Blocks, Ref, Shape, Tensor, Tile, Tiles
@@ -26,7 +26,10 @@ Rank = tuple[int, int]  # (CUBE of the group, PE of the CUBE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message: from `source` to `target`, `hops` along `direction` of mesh `mesh`."""
+    """One message: from `source` to `target`, `hops` along `direction` of mesh `mesh`.
+
+    With a `turn` (direction, hops) the last of them go another way.
+    """
 
     mesh: str
     direction: str
@@ -35,6 +38,7 @@ class Message:
     hops: int
     size_bytes: int
     sharers: int
+    turn: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +124,7 @@ class Record:
         """Count scratch."""
         self.scratch.allocate(size_bytes)
 
-    def buffer(self, shape: Shape) -> int:
+    def buffer(self, shape: Shape, like: Tensor | None = None) -> int:
         """A new buffer."""
         self._buffers += 1
         return self._buffers
@@ -153,6 +157,13 @@ class Record:
             self._mark("loop")
             result = body(blocks.at(index))
         return result
+
+    def times(self, count: int, body: Callable[[int, Any], Any], carry: Any) -> Any:
+        """One pass per turn."""
+        for index in range(count):
+            self._mark("loop")
+            carry = body(index, carry)
+        return carry
 
     def sinks(self) -> Tensor:
         """Sink logits of the rows."""
@@ -220,13 +231,8 @@ class Record:
     def message(self, step: Step, mesh: str, outgoing: bool, size: int, sharers: int) -> Message:
         """The message of this rank in `step`, as its sender or its receiver."""
         sign = 1 if outgoing else -1
-        here = self.position(mesh)
-        rows, cols = OFFSET[step.direction]
-        there = replace(
-            here,
-            row=here.row + sign * rows * step.hops,
-            col=here.col + sign * cols * step.hops,
-        ).index
+        rows, cols = step.offset
+        there = self.position(mesh).moved(sign * rows, sign * cols).index
         cube, pe = self.out.rank
         peer = (cube, there) if mesh == "pe" else (there, pe)
         source, target = ((cube, pe), peer) if outgoing else (peer, (cube, pe))
@@ -235,7 +241,8 @@ class Record:
             direction=step.direction,
             source=source,
             target=target,
-            hops=step.hops,
+            hops=step.distance,
+            turn=step.turn,
             size_bytes=size,
             sharers=sharers,
         )
@@ -308,11 +315,15 @@ def _send(self: Record, command: Command) -> None:
 
 
 def _receive(self: Record, command: Command) -> tuple[int, ...]:
-    """A message to this rank, into new buffers."""
+    """A message to this rank, into new buffers or those that it is given."""
     size = sum(int(handle.bytes) for handle in command.handles)
-    message = self.message(command.details["step"], command.details["mesh"], False, size, 1)
-    buffers = tuple(self.buffer(handle.shape) for handle in command.handles)
-    self.emit(command, message=message, reads=(), writes=buffers)
+    details, out = command.details, command.details["out"]
+    message = self.message(details["step"], details["mesh"], False, size, 1)
+    if out is None:
+        buffers = tuple(self.buffer(handle.shape) for handle in command.handles)
+    else:
+        buffers = tuple(handle.payload for handle in out)
+    self.emit(command, message=message, reads=(), writes=buffers, into_buffer=out is not None)
     return buffers
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from ahbm_jax.machine.number import cdiv, floordiv, mod
-from ahbm_jax.machine.topology import OFFSET, Position, Step
+from ahbm_jax.machine.topology import Position, Step
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.handle import Block, Blocks, Handle, Ref, Shape, Tensor, Tile, Tiles
 from ahbm_jax.tl.launch import Launch, launch_tensors, sink_tensor
@@ -39,6 +39,13 @@ class Operands:
     sinks: Array | None = None
 
 
+class Stored(NamedTuple):
+    """Rows of the output, and which of them this rank wrote ([M, 1]); the others are NaN."""
+
+    rows: Array
+    written: Array
+
+
 class Values:
     """Interpreter of one rank's program inside an SPMD body. A handle's payload is an array.
 
@@ -56,7 +63,7 @@ class Values:
         self.exact_p = exact_p
         self.cube, self.pe = jax.lax.axis_index("cube"), jax.lax.axis_index("pe")
         self.mailbox: dict[tuple[str, str], list[tuple[Array, ...]]] = {}
-        self.stored: Array | None = None
+        self.stored: Stored | None = None
         self.predicates: list[Any] = []
         self.rules = RULES
 
@@ -90,9 +97,9 @@ class Values:
     def allocate(self, size_bytes: Any) -> None:
         """Scratch has no bound here."""
 
-    def buffer(self, shape: Shape) -> Array:
+    def buffer(self, shape: Shape, like: Tensor | None = None) -> Array:
         """Uninitialised: NaN."""
-        return jnp.full(shape, jnp.nan, jnp.float32)
+        return jnp.full(shape, jnp.nan, jnp.float32 if like is None else like.data.dtype)
 
     def scratch_scope(self, buffers: int) -> AbstractContextManager[None]:
         """Nothing to recycle."""
@@ -119,26 +126,42 @@ class Values:
         return jax.tree.unflatten(tree, _with_payloads(handles, arrays))
 
     def for_each(self, blocks: Blocks, body: Callable[[Block], Any]) -> Any:
-        """One pass per block; rows of the results and of what is stored are joined."""
+        """One pass per block; rows of the results and of what is stored are put in their place."""
         shapes: list[Any] = []
 
         def one(_: None, index: Array) -> tuple[None, Any]:
-            result = body(blocks.at(index, full=True))  # rows past the last query are cut
+            block = blocks.at(index, full=True)  # rows past the last query are cut
+            result = body(block)
             handles, tree = jax.tree.flatten(result, is_leaf=_is_handle)
             shapes[:] = [handles, tree]
             stored, self.stored = self.stored, None
-            return None, ([handle.payload for handle in handles], stored)
+            return None, ([handle.payload for handle in handles], stored, block.start)
 
-        tokens, count = blocks.length, cdiv(blocks.length, blocks.extent)
-        _, (payloads, stored) = jax.lax.scan(one, None, jnp.arange(count))
-        rows = self.launch.group * tokens
+        _, (payloads, stored, starts) = jax.lax.scan(one, None, jnp.arange(blocks.count))
+        group = self.launch.group
 
-        def joined(x: Array) -> Array:
-            return x.reshape(-1, x.shape[-1])[:rows]
+        def placed(x: Array) -> Array:
+            place = group * starts[:, None] + jnp.arange(x.shape[1])[None, :]
+            nothing = jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else False
+            out = jnp.full((group * blocks.length, x.shape[2]), nothing, x.dtype)
+            return out.at[place.reshape(-1)].set(x.reshape(-1, x.shape[2]), mode="drop")
 
-        self.stored = None if stored is None else joined(stored)
+        self.stored = None if stored is None else Stored(*map(placed, stored))
         handles, tree = shapes
-        return jax.tree.unflatten(tree, _with_payloads(handles, [joined(x) for x in payloads]))
+        return jax.tree.unflatten(tree, _with_payloads(handles, [placed(x) for x in payloads]))
+
+    def times(self, count: int, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        """One compiled pass, run `count` times."""
+        if count == 1:
+            return body(0, carry)
+        handles, tree = jax.tree.flatten(carry, is_leaf=_is_handle)
+
+        def one(arrays: list[Array], index: Array) -> tuple[list[Array], None]:
+            out = body(index, jax.tree.unflatten(tree, _with_payloads(handles, arrays)))
+            return [handle.payload for handle in jax.tree.leaves(out, is_leaf=_is_handle)], None
+
+        arrays, _ = jax.lax.scan(one, [h.payload for h in handles], jnp.arange(count))
+        return jax.tree.unflatten(tree, _with_payloads(handles, arrays))
 
     def sinks(self) -> Tensor:
         """Sink logits of the rows."""
@@ -205,14 +228,14 @@ class Values:
             preferred_element_type=jnp.float32,
         )
 
-    def neighbour(self, x: Array, mesh: str, direction: str, hops: int) -> Array:
-        """What the rank `hops` away against `direction` holds; ranks at an edge get another's."""
+    def neighbour(self, x: Array, mesh: str, step: Step) -> Array:
+        """What the rank that sends to this one holds; those to which none does get another's."""
         rows, cols = self.extent(mesh)
         size = self.launch.placement.pes if mesh == "pe" else rows * cols
-        down, right = OFFSET[direction]
+        down, right = step.offset
         pairs, free = [], []
         for source in range(size):
-            row, col = source // cols + down * hops, source % cols + right * hops
+            row, col = source // cols + down, source % cols + right
             target = row * cols + col
             inside = 0 <= row < rows and 0 <= col < cols and target < size
             (pairs if inside else free).append((source, target))
@@ -247,9 +270,10 @@ def _load(self: Values, command: Command) -> Array:
 def _store(self: Values, command: Command) -> None:
     """Kept where every enclosing predicate holds, NaN elsewhere."""
     (value,) = _payloads(command)
+    written = jnp.ones((value.shape[0], 1), bool)
     for predicate in self.predicates:
-        value = jnp.where(predicate, value, jnp.nan)
-    self.stored = value
+        written = written & predicate
+    self.stored = Stored(jnp.where(written, value, jnp.nan), written)
 
 
 def _gemm(self: Values, command: Command) -> Array:
@@ -289,7 +313,8 @@ def _mask(self: Values, command: Command) -> Array:
     (scores,) = _payloads(command)
     tile, launch = command.details["tile"], self.launch
     slot = tile.start + jnp.arange(tile.extent)
-    token = launch.placement.token(self.cube, self.pe, slot)[None, :]
+    owner = tile.tiles.owner or (self.cube, self.pe)
+    token = launch.placement.token(*owner, slot)[None, :]
     row = jnp.arange(scores.shape[0])[:, None]
     position = tile.tiles.queries.position + floordiv(row, launch.group)
     visible = _inside(tile, 1) & (token <= position)
@@ -308,7 +333,7 @@ def _recv(self: Values, command: Command) -> tuple[Array, ...]:
     """A full permutation along the mesh's axis."""
     step, mesh = command.details["step"], command.details["mesh"]
     sent = self.mailbox[mesh, step.direction].pop(0)
-    return tuple(self.neighbour(x, mesh, step.direction, step.hops) for x in sent)
+    return tuple(self.neighbour(x, mesh, step) for x in sent)
 
 
 def _wait(self: Values, command: Command) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 Number = Any
 
@@ -52,6 +53,16 @@ def cdiv(a: Number, b: Number) -> Number:
 def mod(a: Number, b: Number) -> Number:
     """a - b floor(a / b), in [0, b)."""
     return a - b * floordiv(a, b)
+
+
+def look_up(table: np.ndarray, *indices: Number) -> Number:
+    """`table[indices]`; arrays of indices broadcast."""
+    known = [index for index in indices if isinstance(index, int)]
+    if len(known) == len(indices):
+        return table[tuple(known)].item()
+    if all(isinstance(index, int) for index in indices[: len(known)]):
+        table, indices = table[tuple(known)], indices[len(known) :]
+    return jnp.asarray(table)[tuple(jnp.asarray(index).astype(jnp.int32) for index in indices)]
 
 
 def _floating(x: Number) -> bool:

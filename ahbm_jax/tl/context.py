@@ -9,11 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from ahbm_jax.errors import AhbmError
-from ahbm_jax.machine.number import clip, maximum
+from ahbm_jax.machine.cycle import Cycle, cycle
+from ahbm_jax.machine.number import cdiv, clip, maximum, minimum
 from ahbm_jax.machine.topology import CUBE_COLLECTIVES, PE_COLLECTIVES, Collective, Position, Step
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.handle import Block, Blocks, Handle, Number, Ref, Shape, Tensor, Tile, Tiles
@@ -39,6 +41,10 @@ class Interpreter(Protocol):
 
     def for_each(self, blocks: Blocks, body: Callable[[Block], Any]) -> Any:
         """`body` for each block of query tokens, the rows of the results joined."""
+        ...
+
+    def times(self, count: Number, body: Callable[[Number, Any], Any], carry: Any) -> Any:
+        """`body`, `count` times."""
         ...
 
     def sinks(self) -> Tensor:
@@ -67,8 +73,8 @@ class Interpreter(Protocol):
         """Count scratch."""
         ...
 
-    def buffer(self, shape: Shape) -> Any:
-        """Payload of an uninitialised buffer."""
+    def buffer(self, shape: Shape, like: Tensor | None = None) -> Any:
+        """Payload of an uninitialised buffer, float32 or of the type of `like`."""
         ...
 
     def position(self, mesh: str) -> Position:
@@ -105,21 +111,34 @@ class Context:
         """Name a tile of K or V, or a block of the queries or the output; moves nothing itself."""
         return Ref(tensor, tile)
 
-    def load(self, source: Tensor | Ref) -> Handle:
-        """Copy from HBM to scratch. Does not hold the CPU; awaited where first used (ADR-0062)."""
+    def load(self, source: Tensor | Ref, out: Handle | None = None) -> Handle:
+        """Copy from HBM to scratch. Does not hold the CPU; awaited where first used (ADR-0062).
+
+        `out` is a buffer to write; otherwise scratch is allocated.
+        """
         ref = source if isinstance(source, Ref) else Ref(source, None)
-        return self._emit("load", ref, shape=ref.shape, element_bytes=ref.tensor.element_bytes)
+        size = ref.tensor.element_bytes
+        if out is None:
+            return self._emit("load", ref, shape=ref.shape, element_bytes=size)
+        command = Command(
+            op="load", operands=(ref,), shape=ref.shape, element_bytes=size, out=out
+        )
+        return Handle(self, ref.shape, size, self._run(command))
 
     def store(self, target: Tensor | Ref, value: Handle) -> None:
         """Copy a matrix from scratch to HBM, rounded to the storage type of `target`."""
         ref = target if isinstance(target, Ref) else Ref(target, None)
         self._emit("store", value, shape=value.shape, details={"target": ref}, result=False)
 
-    def buffer(self, rows: Number, columns: Number) -> Handle:
-        """An uninitialised [rows, columns] float32 buffer that outlives a tile."""
-        shape = (rows, columns)
-        self._interpreter.allocate(shape[0] * shape[1] * FLOAT32_BYTES)
-        return Handle(self, shape, FLOAT32_BYTES, self._interpreter.buffer(shape))
+    def buffer(self, rows: Number, columns: Number, like: Tensor | None = None) -> Handle:
+        """An uninitialised [rows, columns] buffer that outlives a tile.
+
+        It is float32, or of the storage type of `like`.
+        """
+        shape, size = (rows, columns), FLOAT32_BYTES if like is None else like.element_bytes
+        self._interpreter.allocate(shape[0] * shape[1] * size)
+        typed = () if like is None else (like,)
+        return Handle(self, shape, size, self._interpreter.buffer(shape, *typed))
 
     def scratch_scope(self, buffers: int = 1) -> AbstractContextManager[None]:
         """Recycle what is allocated inside (ADR-0063), from `buffers` arenas used in turn.
@@ -248,11 +267,22 @@ class Context:
 
     def recv(self, step: Step, mesh: str, like: Handle | Sequence[Handle]) -> Any:
         """Receive what the neighbour sent in `step`, shaped as `like`; holds the CPU till there."""
-        return self._receive("recv", step, mesh, like)
+        return self._receive("recv", step, mesh, like, None)
 
-    def recv_async(self, step: Step, mesh: str, like: Handle | Sequence[Handle]) -> Any:
-        """As `recv`, without holding the CPU; awaited where first used."""
-        return self._receive("recv_async", step, mesh, like)
+    def recv_async(
+        self,
+        step: Step,
+        mesh: str,
+        like: Handle | Sequence[Handle | Ref],
+        out: Sequence[Handle] | None = None,
+    ) -> Any:
+        """As `recv`, without holding the CPU; awaited where first used.
+
+        `like` may be references to what the neighbour has in HBM. `out` are buffers to write;
+        otherwise scratch is allocated. Nobody waits for what is still to read them: see that
+        sends from them have left, for instance by a scope around each turn of a ring.
+        """
+        return self._receive("recv_async", step, mesh, like, out)
 
     def wait(self, handle: Handle | None = None) -> None:
         """Hold the CPU until `handle` is ready, or all composites are."""
@@ -273,18 +303,55 @@ class Context:
         size = launch.query_block_tokens if extent is None else extent
         return Blocks(launch.query_tokens, size, launch.query_start)
 
+    def rounds(self) -> Blocks:
+        """The query tokens spread over the PEs of a CUBE: in each round, a block for each PE.
+
+        Blocks are as large as the launch's, or smaller where that leaves work to all PEs.
+        """
+        launch, pe = self._interpreter.launch, self.position("pe")
+        extent = minimum(launch.query_block_tokens, cdiv(launch.query_tokens, pe.count))
+        return Blocks(
+            launch.query_tokens, extent, launch.query_start, share=pe.index, sharers=pe.count
+        )
+
     def for_each(self, blocks: Blocks, body: Callable[[Block], Any]) -> Any:
-        """`body(block)` for each block; returns the results, the rows of all blocks joined."""
+        """`body(block)` for each block; returns the results, each block's rows at their place."""
         return self._interpreter.for_each(blocks, body)
 
     def tiles(
-        self, tensor: Tensor, queries: Block | None = None, extent: Number | None = None
+        self,
+        tensor: Tensor,
+        queries: Block | None = None,
+        extent: Number | None = None,
+        *,
+        of: tuple[Number, Number] | None = None,
     ) -> Tiles:
         """What `queries` (default: all) look at of this rank's tokens of `tensor`, in tiles.
 
-        A row sees the tokens up to its own position; with a window, the last of those alone.
+        A row sees the tokens up to its own position; with a window, the last of those alone. `of`
+        names another rank, (CUBE, PE): the tiles are of what that one holds.
         """
-        launch, length = self._interpreter.launch, self._interpreter.length
+        if of is None:
+            length = self._interpreter.length
+        else:
+            length = partial(self._interpreter.launch.placement.length, *of)
+        return self._tiles(tensor, queries, extent, length, length, of)
+
+    def chunks(self, tensor: Tensor, queries: Block, extent: Number | None = None) -> Tiles:
+        """As `tiles`, of all ranks of the group at once: tile n is tile n of every rank."""
+        placement = self._interpreter.launch.placement
+        return self._tiles(tensor, queries, extent, placement.fewest, placement.most, None)
+
+    def _tiles(
+        self,
+        tensor: Tensor,
+        queries: Block | None,
+        extent: Number | None,
+        fewest: Callable[[Number], Number],
+        most: Callable[[Number], Number],
+        owner: tuple[Number, Number] | None,
+    ) -> Tiles:
+        launch = self._interpreter.launch
         if tensor.token_axis is None or tensor.name in ("q", "output"):
             raise self._error("tiles", f"`{tensor.name}` has no KV tokens to cut")
         block = self.queries() if queries is None else queries
@@ -295,17 +362,18 @@ class Context:
             upto_last = clip(block.position + block.size, 0, launch.context_tokens)
         start = all_start = 0
         if launch.window is not None:
-            start = length(maximum(block.position + 1 - launch.window, 0))
+            start = fewest(maximum(block.position + 1 - launch.window, 0))
             last = block.position + block.size - launch.window
-            all_start = start if single else length(maximum(last, 0))
-        all_end = length(upto)
+            all_start = start if single and fewest is most else most(maximum(last, 0))
+        all_end = fewest(upto)
         return Tiles(
             start=start,
             all_start=all_start,
             all_end=all_end,
-            end=all_end if single else length(upto_last),
+            end=all_end if single and fewest is most else most(upto_last),
             extent=launch.tile_tokens if extent is None else extent,
             queries=block,
+            owner=owner,
         )
 
     def whole(self, tensor: Tensor, queries: Block | None = None) -> Tile:
@@ -325,6 +393,10 @@ class Context:
     def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any:
         """`carry = body(tile, carry)` for each tile; what is carried keeps its place in scratch."""
         return self._interpreter.loop(tiles, body, carry)
+
+    def times(self, count: Number, body: Callable[[Number, Any], Any], carry: Any) -> Any:
+        """`carry = body(i, carry)` for i = 0 to count - 1."""
+        return self._interpreter.times(count, body, carry)
 
     def when(self, predicate: Number, then: Callable[..., Any], *operands: Any) -> Any:
         """`then(*operands)` on ranks where `predicate` holds; elsewhere `operands` are kept.
@@ -349,6 +421,21 @@ class Context:
     def steps(self, mesh: str, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         """`carry = body(step, carry)` for each step of the launch's reduce on `mesh`."""
         return self._interpreter.steps(self.plan(mesh), mesh, body, carry)
+
+    def rotate(self, mesh: str, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        """`carry = body(step, carry)` for each step of one turn of the cycle through `mesh`.
+
+        In one of the steps this rank sends, in one it receives.
+        """
+        steps = self._cycle(mesh).steps_of(self.position(mesh))
+        return self._interpreter.steps(steps, mesh, body, carry)
+
+    def upstream(self, mesh: str, turns: Number) -> Number:
+        """Number of the PE or CUBE whose data is here after so many turns of the cycle."""
+        return self._cycle(mesh).before(self.position(mesh), turns)
+
+    def _cycle(self, mesh: str) -> Cycle:
+        return cycle(*self._interpreter.extent(mesh))
 
     def is_root(self, mesh: str) -> Number:
         """Whether this rank is where the launch's reduce on `mesh` ends."""
@@ -411,11 +498,16 @@ class Context:
         where = f" at {frame.filename}:{frame.lineno}" if frame else ""
         return KernelError(f"`tl.{op}`{where}: {problem}")
 
-    def _receive(self, op: str, step: Step, mesh: str, like: Any) -> Any:
-        likes = (like,) if isinstance(like, Handle) else tuple(like)
-        for handle in likes:
-            self._interpreter.allocate(handle.bytes)
-        command = Command(op=op, operands=likes, details={"step": step, "mesh": mesh})
+    def _receive(self, op: str, step: Step, mesh: str, like: Any, out: Any) -> Any:
+        likes = [
+            Handle(self, x.shape, x.tensor.element_bytes, None) if isinstance(x, Ref) else x
+            for x in ((like,) if isinstance(like, Handle) else like)
+        ]
+        if out is None:
+            for handle in likes:
+                self._interpreter.allocate(handle.bytes)
+        details = {"step": step, "mesh": mesh, "out": out}
+        command = Command(op=op, operands=tuple(likes), details=details)
         payloads = self._run(command)
         handles = tuple(
             Handle(self, old.shape, old.element_bytes, new)

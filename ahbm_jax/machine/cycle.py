@@ -1,0 +1,139 @@
+"""A cycle through all positions of a mesh: who passes to whom where data goes round.
+
+Neighbours in the cycle are one hop apart wherever the mesh has such a cycle: with two rows and two
+columns or more, and an even number of either. Otherwise one edge of it is longer:
+
+- a single row or column is closed by an edge back to its beginning;
+- with odd rows and odd columns, one edge of two hops jumps over a neighbour that comes next;
+- with a second row that is not full, one edge jumps to the end of the first, or, if the second row
+  has one position alone, comes back to it round a corner.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from ahbm_jax.machine.number import Number, cdiv, clip, look_up, mod
+from ahbm_jax.machine.topology import Position, Predicate, Step
+
+Place = tuple[int, int]  # row and column
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cycle:
+    """The cycle of every size of a mesh up to a largest one.
+
+    `steps` are one turn of it: in one of them each position sends, and in one it receives. The
+    tables are by columns, count and position (or place in the cycle).
+    """
+
+    steps: tuple[Step, ...]
+    places: np.ndarray
+    indices: np.ndarray
+
+    def before(self, at: Position, places: Number) -> Number:
+        """Number of the position that many places before `at`: whose data is here after as many
+        turns.
+        """
+        place = look_up(self.places, at.cols, at.count, at.index)
+        return look_up(self.indices, at.cols, at.count, mod(place - places, at.count))
+
+    def steps_of(self, at: Position) -> tuple[Step, ...]:
+        """The steps in which somebody sends, where the size of the mesh is known."""
+        if not (isinstance(at.cols, int) and isinstance(at.count, int)):
+            return self.steps
+        taken = set(_edges(_order(at.cols, at.count)))
+        return tuple(step for step in self.steps if step.offset in taken)
+
+
+@functools.lru_cache(maxsize=64)
+def cycle(rows: int, cols: int) -> Cycle:
+    """The cycle of meshes of at most `rows` x `cols`: rectangles, and two rows the last ragged."""
+    shape = (cols + 1, rows * cols + 1, rows * cols)
+    places, indices = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+    senders: dict[Place, np.ndarray] = {}
+    for width in range(1, cols + 1):
+        for count in range(1, rows * width + 1):
+            if count % width and count > 2 * width:
+                continue
+            order = _order(width, count)
+            for place, (row, col) in enumerate(order):
+                places[width, count, row * width + col] = place
+                indices[width, count, place] = row * width + col
+            for (row, col), offset in zip(order, _edges(order), strict=False):
+                table = senders.setdefault(offset, np.zeros(shape, bool))
+                table[width, count, row * width + col] = True
+    steps = [_step(offset, senders[offset]) for offset in sorted(senders, key=_by_distance)]
+    return Cycle(tuple(steps), places, indices)
+
+
+def _edges(order: list[Place]) -> list[Place]:
+    """Rows and columns from each place of a cycle to the next; none where there is one alone."""
+    if len(order) == 1:
+        return []
+    return [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise([*order, order[0]])]
+
+
+def _by_distance(offset: Place) -> tuple[int, Place]:
+    return abs(offset[0]) + abs(offset[1]), offset
+
+
+def _step(offset: Place, table: np.ndarray) -> Step:
+    rows, cols = offset
+    legs = [(("W", "E")[cols > 0], abs(cols)), (("N", "S")[rows > 0], abs(rows))]
+    (direction, hops), *turn = [leg for leg in legs if leg[1]]
+    return Step(direction, hops, _listed(table), *turn)
+
+
+def _listed(table: np.ndarray) -> Predicate:
+    last = table.shape[-1] - 1  # a position that is asked about may be outside of the mesh
+    return lambda at: look_up(table, at.cols, at.count, clip(at.index, 0, last))
+
+
+def _order(cols: int, count: int) -> list[Place]:
+    """Positions of a mesh in the order of its cycle, from row 0, column 0."""
+    rows = cdiv(count, cols)
+    if rows == 1:
+        return [(0, col) for col in range(count)]
+    if count < rows * cols:
+        assert rows == 2, "a PE mesh has at most two rows, and the CUBEs of a group are a rectangle"
+        return _ragged(cols, count - cols)
+    if cols == 1 or rows % 2 == 0:
+        return _even(rows, cols)
+    if cols % 2 == 0:
+        return [(row, col) for col, row in _even(cols, rows)]
+    return _odd(rows, cols)
+
+
+def _even(rows: int, cols: int) -> list[Place]:
+    """Along row 0, to and fro through the other rows, and back along column 0."""
+    order = [(0, col) for col in range(cols)]
+    for row in range(1, rows):
+        inner = range(1, cols)
+        order += [(row, col) for col in (reversed(inner) if row % 2 else inner)]
+    back = range(1, rows)
+    return order + [(row, 0) for row in (back if cols == 1 else reversed(back))]
+
+
+def _odd(rows: int, cols: int) -> list[Place]:
+    """A jump over (0, 1), then the cycle of the other rows, which visits row 0 in pairs."""
+    order = [(0, 0), (0, 2), (0, 1)]
+    below = [(row + 1, col) for row, col in _even(rows - 1, cols)]
+    for row, col in [*below[1:], below[0]]:
+        order.append((row, col))
+        if row == 1 and col % 2 and col > 1:
+            order += [(0, col), (0, col + 1)]
+    return order
+
+
+def _ragged(cols: int, last: int) -> list[Place]:
+    """Two rows, the second of `last` positions."""
+    second = [(1, col) for col in reversed(range(last))]
+    if last == 1:
+        return [(0, col) for col in range(cols)] + second
+    jumped = [(0, col) for col in reversed(range(last - 1, cols))]
+    return [(0, col) for col in range(last - 1)] + jumped + second
