@@ -98,8 +98,13 @@ class Values:
         """Scratch has no bound here."""
 
     def buffer(self, shape: Shape, like: Tensor | None = None) -> Array:
-        """Uninitialised: NaN."""
-        return jnp.full(shape, jnp.nan, jnp.float32 if like is None else like.data.dtype)
+        """Uninitialised: NaN; but 0 where K or V will be, which ranks that skip a tile never get.
+
+        What is computed from it is dropped, and NaN would not be dropped from its gradient.
+        """
+        if like is None:
+            return jnp.full(shape, jnp.nan, jnp.float32)
+        return jnp.zeros(shape, like.data.dtype)
 
     def scratch_scope(self, buffers: int) -> AbstractContextManager[None]:
         """Nothing to recycle."""

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ahbm_jax.machine.number import Number, cdiv, clip, look_up, mod
+from ahbm_jax.machine.number import Number, cdiv, clip, look_up, mod, whole
 from ahbm_jax.machine.topology import Position, Predicate, Step
 
 Place = tuple[int, int]  # row and column
@@ -39,8 +39,9 @@ class Cycle:
         """Number of the position that many places before `at`: whose data is here after as many
         turns.
         """
-        place = look_up(self.places, at.cols, at.count, at.index)
-        return look_up(self.indices, at.cols, at.count, mod(place - places, at.count))
+        cols, count, index, back = (whole(x) for x in (at.cols, at.count, at.index, places))
+        place = look_up(self.places, cols, count, index)
+        return look_up(self.indices, cols, count, mod(place - back, count))
 
     def steps_of(self, at: Position) -> tuple[Step, ...]:
         """The steps in which somebody sends, where the size of the mesh is known."""
@@ -91,7 +92,7 @@ def _step(offset: Place, table: np.ndarray) -> Step:
 
 def _listed(table: np.ndarray) -> Predicate:
     last = table.shape[-1] - 1  # a position that is asked about may be outside of the mesh
-    return lambda at: look_up(table, at.cols, at.count, clip(at.index, 0, last))
+    return lambda at: look_up(table, *map(whole, (at.cols, at.count, clip(at.index, 0, last))))
 
 
 def _order(cols: int, count: int) -> list[Place]:

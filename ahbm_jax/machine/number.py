@@ -55,14 +55,16 @@ def mod(a: Number, b: Number) -> Number:
     return a - b * floordiv(a, b)
 
 
+def whole(x: Number) -> Number:
+    """A number that holds an integer, as one."""
+    return x if isinstance(x, int) else jnp.asarray(x).astype(jnp.int32)
+
+
 def look_up(table: np.ndarray, *indices: Number) -> Number:
-    """`table[indices]`; arrays of indices broadcast."""
-    known = [index for index in indices if isinstance(index, int)]
-    if len(known) == len(indices):
-        return table[tuple(known)].item()
-    if all(isinstance(index, int) for index in indices[: len(known)]):
-        table, indices = table[tuple(known)], indices[len(known) :]
-    return jnp.asarray(table)[tuple(jnp.asarray(index).astype(jnp.int32) for index in indices)]
+    """`table[indices]` for integers or arrays of them, which broadcast."""
+    if all(isinstance(index, int) for index in indices):
+        return table[indices].item()
+    return jnp.asarray(table)[indices]
 
 
 def _floating(x: Number) -> bool:

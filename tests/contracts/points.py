@@ -12,6 +12,8 @@ from ahbm_jax.config.load import load_machine, load_workload
 from ahbm_jax.knobs import Point, point
 from ahbm_jax.machine.params import Machine, replace
 from ahbm_jax.machine.placement import LAYOUTS
+from ahbm_jax.tl.program import PER_CUBE, heads_of
+from kernels import KERNELS
 
 RANGES = {  # of the machine's numbers: well past the shipped defaults on both sides
     "clock.frequency_ghz": (0.5, 2.0),
@@ -41,6 +43,11 @@ RANGES = {  # of the machine's numbers: well past the shipped defaults on both s
     "issue.recv_cycles": (0.0, 100.0),
     "issue.wait_cycles": (0.0, 50.0),
     "issue.loop_cycles": (0.0, 50.0),
+}
+TIMED = {  # variants of the kernels that the timing interpreter covers
+    name: variants
+    for name, variants in KERNELS.items()
+    if all(heads_of(kernel) != PER_CUBE for kernel in variants.values())
 }
 CUBES = (1, 2, 3, 4, 6, 8)
 TILES = (16, 37, 64, 128, 256)

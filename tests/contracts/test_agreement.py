@@ -8,12 +8,11 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from contracts.points import Structure, batch, draw_point
+from contracts.points import TIMED, Structure, batch, draw_point
 from contracts.walk import walk
 
 from ahbm_jax.interpret.evaluate import report_function
 from ahbm_jax.interpret.record import record
-from kernels import KERNELS
 
 STRUCTURES = {
     "default": Structure(),
@@ -38,7 +37,7 @@ STRUCTURES = {
 # A queue that takes many tiles to fill: until it has, the sweep must not look regular.
 DEEP = {"deep queue": Structure(queue=20)}
 POINTS = 8
-CASES = [(k, v, s) for k, variants in KERNELS.items() for v in variants for s in STRUCTURES]
+CASES = [(k, v, s) for k, variants in TIMED.items() for v in variants for s in STRUCTURES]
 CASES += [("decode", "opt2", "deep queue")]
 BUSY = ("cpu", "dma", "gemm", "math", "port")
 

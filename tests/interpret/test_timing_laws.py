@@ -7,18 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contracts.points import Structure, batch, draw_point
+from contracts.points import TIMED, Structure, batch, draw_point
 
 import ahbm_jax
 from ahbm_jax.errors import UsageError
 from ahbm_jax.interpret.evaluate import latency_function, leaf_names, report_function
 from ahbm_jax.knobs import point
 from ahbm_jax.machine.params import replace
-from kernels import KERNELS
 
 MACHINE = ahbm_jax.load_machine("ahbm_4sip")
 WORKLOAD = ahbm_jax.load_workload("llama3_70b")
-CASES = [(kernel, variant) for kernel, variants in KERNELS.items() for variant in variants]
+CASES = [(kernel, variant) for kernel, variants in TIMED.items() for variant in variants]
 POINTS = 6
 
 
