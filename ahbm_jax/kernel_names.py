@@ -45,7 +45,9 @@ def resolve_kernel(kernel: str | Kernel, variant: str | None) -> Kernel:
 
 def default_variant(kernel: str | Kernel) -> str:
     """`opt3`, unless it is a shipped kernel without one: then its first."""
-    names = variant_names(kernel) if kernel in _shipped() else ()
+    if not isinstance(kernel, str) or ".py:" in kernel:
+        return "opt3"
+    names = tuple(_shipped().get(kernel, ()))
     return "opt3" if "opt3" in names or not names else names[0]
 
 

@@ -78,6 +78,9 @@ def _root_index(root: Callable[[Position, int], Any], rows: int, cols: int, coun
     raise AssertionError("a reduce has a root")
 
 
+Arrays = tuple[Array, Array, Array, Array | None]
+
+
 class Numbers(NamedTuple):
     """What of an attention may be traced; `window` and `softcap` count where the spread says so."""
 
@@ -273,7 +276,9 @@ def _checked_spread(*, grid: Any, group_shape: Any, **choices: Any) -> Spread:
                 f"`{name}` is {choices[name]!r}; an integer of at least 1 token is allowed"
             )
     chunk = choices["ring_chunk"]
-    if chunk is not None and not (isinstance(chunk, int) and chunk > 0 and chunk % pes == 0):
+    if chunk is not None and not (
+        isinstance(chunk, (int, np.integer)) and chunk > 0 and chunk % pes == 0
+    ):
         raise UsageError(f"`ring_chunk` is {chunk!r}; a multiple of P = {pes} tokens is allowed")
     mesh = choices["mesh"]
     if mesh is not None and dict(mesh.shape) != {"cube": cubes, "pe": pes}:
@@ -370,7 +375,7 @@ def _on_ranks(
     kernel: Kernel,
     spread: Spread,
     launch: Launch,
-    arrays: tuple,
+    arrays: Arrays,
     numbers: Numbers,
     *,
     per_cube: bool,

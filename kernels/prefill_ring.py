@@ -51,9 +51,7 @@ def opt1(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -> Partia
     return tl.for_each(tl.rounds() if spread else tl.blocks(), attend)
 
 
-def rings_of(
-    tl: Context, k: Tensor, v: Tensor, *, spread: bool
-) -> tuple[Part, tuple[Ring, ...]]:
+def rings_of(tl: Context, k: Tensor, v: Tensor, *, spread: bool) -> tuple[Part, tuple[Ring, ...]]:
     """A buffer for a rank's own part of a chunk, and the rings that it goes round, outermost first.
 
     The outermost ring receives into that buffer too: what was in it has left by then.

@@ -318,8 +318,8 @@ def _mask(self: Values, command: Command) -> Array:
     (scores,) = _payloads(command)
     tile, launch = command.details["tile"], self.launch
     slot = tile.start + jnp.arange(tile.extent)
-    owner = tile.tiles.owner or (self.cube, self.pe)
-    token = launch.placement.token(*owner, slot)[None, :]
+    cube, pe = tile.tiles.owner or (self.cube, self.pe)
+    token = launch.placement.token(cube, pe, slot)[None, :]
     row = jnp.arange(scores.shape[0])[:, None]
     position = tile.tiles.queries.position + floordiv(row, launch.group)
     visible = _inside(tile, 1) & (token <= position)

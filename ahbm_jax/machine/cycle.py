@@ -36,9 +36,7 @@ class Cycle:
     indices: np.ndarray
 
     def before(self, at: Position, places: Number) -> Number:
-        """Number of the position that many places before `at`: whose data is here after as many
-        turns.
-        """
+        """Number of the position `places` before `at`: whose data is here after so many turns."""
         cols, count, index, back = (whole(x) for x in (at.cols, at.count, at.index, places))
         place = look_up(self.places, cols, count, index)
         return look_up(self.indices, cols, count, mod(place - back, count))

@@ -120,9 +120,7 @@ class Context:
         size = ref.tensor.element_bytes
         if out is None:
             return self._emit("load", ref, shape=ref.shape, element_bytes=size)
-        command = Command(
-            op="load", operands=(ref,), shape=ref.shape, element_bytes=size, out=out
-        )
+        command = Command(op="load", operands=(ref,), shape=ref.shape, element_bytes=size, out=out)
         return Handle(self, ref.shape, size, self._run(command))
 
     def store(self, target: Tensor | Ref, value: Handle) -> None:

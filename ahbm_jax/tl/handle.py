@@ -190,7 +190,7 @@ class Tile:
         """Whether some row sees a token of it: it exists, and a window has not left it behind."""
         if _is_zero(self.tiles.start):
             return self.exists
-        return self.exists & (self.start + self.extent > self.tiles.start)
+        return self.exists & (self.start + self.size > self.tiles.start)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

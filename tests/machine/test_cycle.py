@@ -53,7 +53,7 @@ def test_one_cycle_through_every_position(size: tuple[int, int, int]) -> None:
 
 def longest(size: tuple[int, int, int]) -> int:
     """Hops of the one edge that may be long, by what the mesh allows."""
-    rows, cols, count = size
+    _, cols, count = size
     full, last = divmod(count, cols)
     if full + (last > 0) == 1 or cols == 1:
         return max(count - 1, 1)
