@@ -39,9 +39,9 @@ def resolve_kernel(kernel: str | Kernel, variant: str | None) -> Kernel:
     return variants[variant]
 
 
-def variant_names(kernel: str) -> tuple[str, ...]:
-    """Variants of a shipped kernel."""
-    return tuple(_shipped()[kernel])
+def variant_names(kernel: str | Kernel) -> tuple[str, ...]:
+    """Variants of a shipped kernel; none of another."""
+    return tuple(_shipped().get(kernel, ())) if isinstance(kernel, str) else ()
 
 
 def reference() -> Callable[..., Any]:

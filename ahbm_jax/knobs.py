@@ -300,8 +300,10 @@ def _check_numbers(knobs: Knobs, machine: Machine, workload: Workload) -> None:
     }
     for name, (low, high, why) in bounds.items():
         value = getattr(knobs, name)
-        if value is not None and is_concrete(value) and (
-            np.any(np.asarray(value) < low) or np.any(np.asarray(value) > high)
+        if (
+            value is not None
+            and is_concrete(value)
+            and (np.any(np.asarray(value) < low) or np.any(np.asarray(value) > high))
         ):
             raise UsageError(f"`{name}` is {value}; {low} to {high:,} is allowed: {why}")
     both = is_concrete(knobs.context) and is_concrete(knobs.cache_tokens)

@@ -118,7 +118,9 @@ def model(record: type) -> type[Closed]:
             leaf = own[field.name]
             kind = leaf.type if leaf.named else Sourced[leaf.type]
             about = rule(leaf.allowed, description=leaf.doc)
-            fields[field.name] = (Annotated[kind | None, about], None) if leaf.optional else (kind, about)
+            fields[field.name] = (
+                (Annotated[kind | None, about], None) if leaf.optional else (kind, about)
+            )
     return create_model(record.__name__, __base__=Closed, **fields)
 
 
