@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ahbm_jax.config.load import load_machine, load_workload
+    from ahbm_jax.events import Timeline, simulate
     from ahbm_jax.outputs import attention
     from ahbm_jax.result import Result, latency_ns, run
-    from ahbm_jax.events import Timeline, simulate
 
 _HOMES = {
     "attention": "ahbm_jax.outputs",

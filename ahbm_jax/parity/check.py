@@ -17,7 +17,6 @@ from ahbm_jax.parity.hard import hard_cases
 from ahbm_jax.parity.metric import Errors, measure
 from ahbm_jax.parity.random_set import random_cases
 
-
 # Arguments of `attention` that say what is right, rather than how it is computed.
 REFERENCE = ("kv_len", "softmax_scale", "query_start", "window", "sinks", "softcap")
 
