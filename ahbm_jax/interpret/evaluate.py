@@ -130,9 +130,9 @@ class Evaluation:
 
 
 def evaluate(
-    kernel: Kernel, static: Static, point: dict[str, Array], *, counting: bool
+    kernel: Kernel, static: Static, point: dict[str, Array], *, counting: bool, loops: Any = None
 ) -> Evaluation:
-    """Time `kernel` at points given as [1, 1, batch] arrays."""
+    """Time `kernel` at points given as [1, 1, batch] arrays; a list `loops` gets loops' maps."""
     machine = jax.tree.unflatten(static.machine, [0.0] * static.machine.num_leaves)
     sizes = {name: point[name] for name in SIZES}
     placement = Placement(
@@ -159,10 +159,10 @@ def evaluate(
         packed=static.packed,
         users=sizes["users"] if static.several else 1,
     )
-    costs = {name: point[name] for name in static.cost_names}
-    numbers = {name: point[name] for name in NUMBERS}
+    costs, numbers = ({n: point[n] for n in names} for names in (static.cost_names, NUMBERS))
     batch = max(x.shape[-1] for x in point.values())
     timing = Timing(machine, costs, numbers, launch, batch=batch, rules=RULES, counting=counting)
+    timing.loops = loops
     run_program(timing, kernel)
     timing.position("cube")
     return Evaluation(timing, point)

@@ -7,13 +7,13 @@ of them an iteration changes is found by tracing it once; the others stay out of
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
-from ahbm_jax.interpret.maxplus import iterate
+from ahbm_jax.interpret.maxplus import Step, augmented_matrix, iterate
 from ahbm_jax.tl.handle import Handle
 
 if TYPE_CHECKING:
@@ -27,6 +27,28 @@ Body = Callable[[Any, Any], Any]
 def is_handle(x: Any) -> bool:
     """Whether a pytree node is a handle."""
     return isinstance(x, Handle)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopMap:
+    """What one iteration of a loop of tiles does to the clocks that it moves.
+
+    Attributes:
+      names: of the clocks, one for each coordinate but the last.
+      matrix: [to, from, lanes, lanes, batch]; the last coordinate is what no iteration changes.
+      start: clocks before the first iteration, [clocks, lanes, lanes, batch].
+      first: clocks after it. The first iteration may differ from `matrix`: nothing pends yet.
+      trips: equal iterations, [lanes, lanes, batch].
+      order: fill-order position of the ranks that each lane stands for, as `trips`.
+    """
+
+    names: tuple[str, ...] = field(metadata={"static": True})
+    matrix: Array
+    start: Array
+    first: Array
+    trips: Array
+    order: Array
 
 
 class Iteration:
@@ -43,6 +65,7 @@ class Iteration:
         self.leaves: list[Array] = [leaf for _, leaf in paths]
         kinds = [path[1].key if path[0].key == "state" else "carry" for path, _ in paths]
         self.kinds: list[str] = [str(kind) for kind in kinds]
+        self.names = [jax.tree_util.keystr(path[-1:], simple=True) for path, _ in paths]
 
     def turn(self, item: Any, leaves: list[Array]) -> list[Array]:
         """The state after one iteration from `leaves`."""
@@ -139,13 +162,25 @@ class Iteration:
                 self._spread(_pick(after, pends))
             )
 
-        x, aux = iterate(
-            step,
-            tuple(self._spread(_pick(self.leaves, moves))),
-            tuple(self._spread(_pick(self.leaves, pends))),
-            n,
-        )
+        x = tuple(self._spread(_pick(self.leaves, moves)))
+        aux = tuple(self._spread(_pick(self.leaves, pends)))
+        if timing.loops is not None and self.level == 0:
+            timing.loops.append(self._map(step, x, aux, n, moves))
+        x, aux = iterate(step, x, aux, n)
         self.leaves = _merge(_merge(counted, x, moves), aux, pends)
+
+    def _map(self, step: Step, x: tuple, aux: tuple, n: Array, moves: list[bool]) -> LoopMap:
+        timing = self.timing
+        first, pending = step(x, aux, 0.0)
+        named = zip(self.kinds, self.names, moves, strict=True)
+        return LoopMap(
+            names=tuple(n if k == "clocks" else f"{k} {n}" for k, n, moved in named if moved),
+            matrix=augmented_matrix(step, x, pending),
+            start=jnp.stack(x),
+            first=jnp.stack(first),
+            trips=jnp.broadcast_to(n, timing.shape),
+            order=jnp.broadcast_to(timing.lanes.orders[timing.space], timing.shape),
+        )
 
     def finish(self) -> Any:
         """Leave the interpreter in the state reached; returns what is carried out."""

@@ -95,9 +95,9 @@ def _extrapolate(states: Array, period: int, left: Array) -> Array:
     return origin + whole[None] * growth
 
 
-def _powers(step: Step, x: Clocks, aux: Any, n: Array) -> Clocks:
-    """State after `n` iterations by binary powers of the augmented max-plus matrix."""
-    size = len(x) + 1  # the last coordinate is the constant
+def augmented_matrix(step: Step, x: Clocks, aux: Any) -> Array:
+    """The matrix of `step` as [to, from, ..., batch]; the last coordinate is the constant."""
+    size = len(x) + 1
     units = jnp.where(jnp.eye(size, dtype=x[0].dtype) > 0, 0.0, -jnp.inf)
 
     def column(unit: Array) -> Array:
@@ -106,7 +106,12 @@ def _powers(step: Step, x: Clocks, aux: Any, n: Array) -> Clocks:
         image, _ = step(vector, aux, unit[-1])
         return jnp.stack([*image, jnp.broadcast_to(unit[-1], x[0].shape)])
 
-    matrix = jnp.moveaxis(jax.vmap(column)(units), 0, 1)  # [to, from, ..., batch]
+    return jnp.moveaxis(jax.vmap(column)(units), 0, 1)
+
+
+def _powers(step: Step, x: Clocks, aux: Any, n: Array) -> Clocks:
+    """State after `n` iterations by binary powers of the augmented max-plus matrix."""
+    matrix = augmented_matrix(step, x, aux)
     vector = jnp.stack([*x, jnp.zeros_like(x[0])])
 
     def bit(carry: tuple) -> tuple:

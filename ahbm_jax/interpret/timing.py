@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from ahbm_jax.interpret.algebra import maximum
-from ahbm_jax.interpret.iteration import Iteration, is_handle
+from ahbm_jax.interpret.iteration import Iteration, LoopMap, is_handle
 from ahbm_jax.interpret.lanes import CLASSES, CUBE_CLASSES, RANKS, ROOTS, Lanes
 from ahbm_jax.interpret.readiness import PendingScopes, Ready, TracedStep
 from ahbm_jax.machine.costs import Costs
@@ -77,6 +77,7 @@ class Timing:
         self.lanes = Lanes(machine.grid, launch, self.dtype)
         self.space = RANKS if isinstance(launch.users, Array) else CLASSES
         self.level = 0
+        self.loops: list[LoopMap] | None = None  # collects the outermost loops' maps when a list
         self.offset: Any = None  # shift of clocks from outside the loop being turned into a matrix
         self.scratch = Scratch(self.zero, jnp.maximum)
         self.clocks: dict[str, Array] = self._initial_clocks()
