@@ -26,6 +26,7 @@ from pydantic import (
 MACHINE = "ahbm-machine/1"
 WORKLOAD = "ahbm-workload/1"
 BENCH = "ahbm-bench-spec/1"
+CASE = "ahbm-case/1"
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ import pytest
 
 from ahbm_jax import load_machine, load_workload
 from ahbm_jax.bench.heads import share
-from ahbm_jax.cli.json_file import write_json
+from ahbm_jax.cli.files import write_json
 from ahbm_jax.cli.main import main
 from ahbm_jax.config import shipped
 from ahbm_jax.errors import UsageError
