@@ -54,6 +54,11 @@ class CaseKnobs:
     level1: OptionalText = None
     packed: OptionalBool = None
     query_length: OptionalCount = None
+    query_start: OptionalWhole = None
+    query_tile: OptionalCount = None
+    window: OptionalCount = None
+    sinks: OptionalBool = None
+    softcap: OptionalBool = None
     group_shape: Shape = None
 
     def given(self) -> dict[str, Any]:

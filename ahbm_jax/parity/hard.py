@@ -201,8 +201,7 @@ def _chunk(rng: np.random.Generator) -> Inputs:
     right="the rows of the one-shot result: tokens past a row's own position do not count",
 )
 def _chunk_before_the_future(rng: np.random.Generator) -> Inputs:
-    settings = {"tile": 32, "query_tile": 48, "query_start": 100}
-    return _inputs(rng, rows=100, cache=400, **settings)
+    return _inputs(rng, rows=100, cache=400, query_start=100, tile=32, query_tile=48)
 
 
 @_case(

@@ -37,14 +37,35 @@ EVERYWHERE = {  # for each variant of each kernel
     ),
     "users": Structure(queue=3, users=3),
 }
-STRUCTURES = EVERYWHERE | {
-    # A queue that takes many tiles to fill: until it has, the sweep must not look regular.
-    "deep queue": Structure(queue=20),
-    # MATH that runs behind a CPU which goes far ahead of it.
-    "deep and queued": Structure(queue=20, math_blocking=False, level1="ring"),
-    # A mesh whose tree has messages of several hops.
-    "one row": Structure(pe_mesh=(1, 8), messages=2, layout="round_robin"),
+CHUNKS = {  # for each variant of a kernel that takes chunks of queries
+    "chunk": Structure(query_length=None, alone=True),
+    "chunk, all options": Structure(
+        query_length=None,
+        alone=True,
+        queue=2,
+        math_blocking=False,
+        windowed=True,
+        sinks=True,
+        softcap=True,
+    ),
 }
+STRUCTURES = (
+    EVERYWHERE
+    | CHUNKS
+    | {
+        "window and sinks": Structure(windowed=True, sinks=True),
+        "speculative, all options": Structure(
+            query_length=2, windowed=True, sinks=True, softcap=True, layout="round_robin"
+        ),
+        "chunk on ranks": Structure(query_length=None),
+        # A queue that takes many tiles to fill: until it has, the sweep must not look regular.
+        "deep queue": Structure(queue=20),
+        # MATH that runs behind a CPU which goes far ahead of it.
+        "deep and queued": Structure(queue=20, math_blocking=False, level1="ring"),
+        # A mesh whose tree has messages of several hops.
+        "one row": Structure(pe_mesh=(1, 8), messages=2, layout="round_robin"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -59,8 +80,12 @@ class Row:
         return f"{self.kernel} {self.variant}, {self.structure}"
 
 
-ROWS = [Row(k, v, s) for k, variants in KERNELS.items() for v in variants for s in EVERYWHERE]
+FITTING = {"decode": EVERYWHERE, "prefill": CHUNKS}
+ROWS = [Row(k, v, s) for k, variants in KERNELS.items() for v in variants for s in FITTING[k]]
 ROWS += [
+    Row("decode", "opt3", "window and sinks"),
+    Row("decode", "opt2", "speculative, all options"),
+    Row("prefill", "opt1", "chunk on ranks"),
     Row("decode", "opt2", "deep queue"),
     Row("decode", "opt3", "deep and queued"),
     Row("decode", "opt1", "one row"),

@@ -54,6 +54,7 @@ RANGES = {  # of the machine's numbers: well past the shipped defaults on both s
 DEPTHS = (16.0, 1.0, 2.0, 3.0, 5.0, 64.0)  # of the stream window
 SHAPES = ((1, 1), (1, 2), (2, 1), (1, 3), (2, 2), (4, 1), (2, 3), (3, 2), (2, 4), (3, 3))
 TILES = (16, 37, 64, 128, 256)
+QUERY_TILES = (64, 16, 37, 100, 128, 256)
 MACHINE = "ahbm_4sip"
 # Of one storage type, which is what compiled functions are specialised to; groups of 3 to 16 heads.
 WORKLOADS = ("llama3_8b", "llama3_70b", "llama3_405b", "qwen2_5_14b", "smollm2_135m")
@@ -72,7 +73,11 @@ class Structure:
     operand_reuse: bool = True
     math_blocking: bool = True
     pe_mesh: tuple[int, int] = (2, 4)
-    query_length: int = 1
+    query_length: int | None = 1  # None: a chunk of any length, in query blocks of any size
+    alone: bool = False  # on one rank
+    windowed: bool = False
+    sinks: bool = False
+    softcap: bool = False
     layout: str = LAYOUTS[0]
     level1: str = "mesh"
     level2: str = "tree"
@@ -94,7 +99,7 @@ class Structure:
 
     def knobs(self) -> dict[str, Any]:
         """This structure's static knobs."""
-        names = ("query_length", "layout", "level1", "level2", "packed", "users")
+        names = ("layout", "level1", "level2", "packed", "users", "sinks", "softcap")
         return {name: getattr(self, name) for name in names}
 
 
@@ -126,8 +131,8 @@ def cases(
     draw: st.DrawFn, kernel: str, variant: str, structure: Structure, longest: int = 5000
 ) -> Case:
     """Machines and shapes of one kernel and structure, none of them infeasible."""
-    rows, cols = draw(st.sampled_from(SHAPES))
-    pes = draw(st.integers(1, math.prod(structure.pe_mesh)))
+    rows, cols = draw(st.sampled_from(SHAPES)) if not structure.alone else (1, 1)
+    pes = draw(st.integers(1, math.prod(structure.pe_mesh))) if not structure.alone else 1
     # Few ranks have many tiles each, and users sweep them in turn: both take long to simulate.
     most = longest // structure.users // (1 if rows * cols * pes >= 4 else 4)
     context = draw(st.integers(0, most))
@@ -141,7 +146,7 @@ def cases(
         "start_pe": draw(st.integers(0, pes - 1)),
         "group_shape": (rows, cols),
     }
-    given = (drawn | structure.knobs()).items()
+    given = (drawn | draw(queries(structure, context)) | structure.knobs()).items()
     return Case(
         kernel=kernel,
         machine=MACHINE,
@@ -149,6 +154,28 @@ def cases(
         knobs=CaseKnobs(**{name: x for name, x in given if x != getattr(Knobs(), name)}),
         set=draw(machines(structure)),
     )
+
+
+def queries(structure: Structure, context: int) -> SearchStrategy[dict[str, Any]]:
+    """Which tokens ask, and how far back they look."""
+    length = st.just(structure.query_length)
+    if structure.query_length is None:
+        length = st.integers(2, max(context, 2))
+    drawn: dict[str, Any] = {}
+    if structure.query_length is None:
+        drawn["query_tile"] = st.sampled_from(QUERY_TILES)
+    if structure.windowed:
+        drawn["window"] = st.integers(1, max(context, 1))
+
+    def with_start(length: int) -> SearchStrategy[dict[str, Any]]:
+        start = st.just(None) | st.integers(0, max(context - length, 0))
+        if context < length or structure.query_length == 1:
+            start = st.just(None)
+        return st.fixed_dictionaries(
+            drawn | {"query_length": st.just(length), "query_start": start}
+        )
+
+    return length.flatmap(with_start)
 
 
 def point_of(case: Case) -> Point:
