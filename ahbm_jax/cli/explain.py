@@ -51,7 +51,8 @@ def explain(
         bar.add_task("explain", total=None)
         explanation = in_parallel([lambda: explain_point(chosen.kernel, chosen.point)])[0]
     named = {"machine": chosen.machine.name, "workload": chosen.workload.name}
-    document = {"schema": SCHEMA, **named, "overrides": chosen.overrides, **explanation.row()}
+    named |= {"overrides": chosen.overrides, **chosen.point.request()}
+    document = {"schema": SCHEMA, **named, **explanation.row()}
     write_json(json_path, document)
     console = output()
     for part in explain_page(document, steps):

@@ -147,7 +147,7 @@ def _timing_ns(point: Point, bar: Progress) -> float:
 
 def _named(chosen: Settled) -> dict[str, Any]:
     """What was simulated."""
-    knobs, leaves, model = chosen.point.knobs, chosen.point.leaves, chosen.workload
+    model = chosen.workload
     return {
         "schema": SCHEMA,
         "machine": chosen.machine.name,
@@ -155,12 +155,8 @@ def _named(chosen: Settled) -> dict[str, Any]:
         "layers": model.layers,
         "overrides": chosen.overrides,
         "kernel": chosen.kernel,
-        "variant": None if ".py:" in chosen.kernel else knobs.variant,
-        "context": int(knobs.context),
-        "users": int(knobs.users),
-        "C": int(leaves["cube_rows"]) * int(leaves["cube_cols"]),
-        "P": int(knobs.P),
-        "tile": int(knobs.tile),
+        "variant": None if ".py:" in chosen.kernel else chosen.point.knobs.variant,
+        **chosen.point.request(),
     }
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ahbm_jax.report.amount import largest_shares, microseconds, percent, significant
+from ahbm_jax.report.heading import heading
 from ahbm_jax.report.layout import plain_table
 from ahbm_jax.report.path_table import path_table
 
@@ -53,13 +54,8 @@ def explain_page(document: Row, steps: int) -> Iterator[RenderableType]:
 
 
 def _head(row: Row) -> Text:
-    name = row["kernel"] + (f" {row['variant']}" if row["variant"] else "")
-    changed = f" with {', '.join(row['overrides'])}" if row["overrides"] else ""
-    requests = f"{row['users']} request{'s' if row['users'] > 1 else ''} a group"
     return Text.assemble(
-        (f"{name}: {row['workload']} on {row['machine']}{changed}\n", "bold"),
-        f"context {row['context']:,}, C {row['C']}, P {row['P']}, tile {row['tile']}, ",
-        f"{requests}\n\n",
+        heading(row),
         (f"{microseconds(row['latency_ns'])} us", "bold green"),
         " a layer, and why",
     )

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ahbm_jax.report.amount import microseconds, percent, significant
+from ahbm_jax.report.heading import heading
 from ahbm_jax.report.layout import plain_table
 
 BAR = 28  # characters of the longest bar
@@ -52,12 +53,8 @@ def simulate_page(document: dict[str, Any]) -> Iterator[RenderableType]:
 
 
 def _head(document: dict[str, Any]) -> Text:
-    name = document["kernel"] + (f" {document['variant']}" if document["variant"] else "")
-    changed = f" with {', '.join(document['overrides'])}" if document["overrides"] else ""
     return Text.assemble(
-        (f"{name}: {document['workload']} on {document['machine']}{changed}\n", "bold"),
-        f"context {document['context']:,}, C {document['C']}, P {document['P']}, tile ",
-        f"{document['tile']}, {_count(document['users'], 'request')} a group\n\n",
+        heading(document),
         (f"{microseconds(document['latency_ns'])} us", "bold green"),
         f" a layer ({microseconds(document['all_layers_ns'])} us for {document['layers']} layers)",
         ", simulated command by command\n",
