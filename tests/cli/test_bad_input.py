@@ -81,7 +81,11 @@ CASES = [
     (["run", "decode", "--context", "-1"], ["-1", "0 to 1,048,576"]),
     (["run", "decode", "--context", "9k", "--cache", "8k"], ["9216", "8192", "`cache_tokens`"]),
     (["run", "decode", "--users", "0"], ["`users` is 0", "1 to"]),
-    (["run", "decode", "--query-length", "9", "--tile", "4"], ["9", "4", "raise `tile`"]),
+    (
+        ["run", "decode", "--context", "9k", "--query-start", "9k", "--query-length", "2"],
+        ["`query_start` is 9216", "`query_length` 2", "`context` of 9216 tokens"],
+    ),
+    (["run", "prefill", "--window", "0"], ["`window` is 0", "1 to"]),
     (["run", "decode", "--group-shape", "2x8"], ["2 x 8", "4 x 4"]),
     (["run", "decode", "--group-shape", "2by4"], ["2by4", "2x4"]),
     # names

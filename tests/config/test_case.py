@@ -134,7 +134,7 @@ TEXTS = (
 KINDS = {
     **dict.fromkeys(("variant", "layout", "level1", "level2"), TEXTS),
     **dict.fromkeys(("context", "start_cube", "start_pe"), st.integers(0, LARGEST)),
-    "packed": st.booleans(),
+    **dict.fromkeys(("packed", "sinks", "softcap"), st.booleans()),
     "group_shape": st.tuples(st.integers(1, LARGEST), st.integers(1, LARGEST)),
 }
 KNOBS = {
