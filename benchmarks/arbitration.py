@@ -1,23 +1,26 @@
-"""What static arbitration of links gets wrong: errors and verdicts against first come, first served.
+"""What static arbitration of links gets wrong, against first come, first served.
 
-Prints the tables of docs/model-error.md as Markdown; progress goes to standard error. Needs an hour
-or two; `errors`, `orders` or `verdicts` prints that part alone.
+Prints the tables of docs/model-error.md as Markdown; progress goes to standard error. All of it
+takes an hour or two; `--only errors`, `orders` or `verdicts` makes that part alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass, fields
 from functools import partial as partial_of
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import ahbm_jax
+from ahbm_jax.events.network import NETWORKS, Delivery, FirstComeNetwork
 from ahbm_jax.events.simulation import execute
+from ahbm_jax.events.worker import Steps, Worker
 from ahbm_jax.interpret.record import record
 from ahbm_jax.knobs import point
 from ahbm_jax.machine.params import Machine, replace
@@ -27,19 +30,16 @@ from kernels.online_softmax import Partial, merge, normalised
 
 MACHINE = ahbm_jax.load_machine("ahbm_4sip")
 WORKLOAD = ahbm_jax.load_workload("llama3_70b")
-TIE = 1e-9  # relative
-WIDE = {"grid.pe_cols": 8}
-Latencies = tuple[float, float]  # static, first come
-
-
-# Lanes first: the other order of the two-level reduce --------------------------------------------
+TIE, TIE_NS = 1e-6, 1e-7  # relative, and what decides between messages that come at once
+WIDE, POINTS = {"grid.pe_cols": 8}, 200
+BOTH = ("static", "first_come")
 
 
 def lanes_first_kernel(variant: str) -> Callable[..., Partial]:
     """Decode in which lane p of every CUBE reduces over CUBEs, and the root CUBE's PEs then do."""
 
     def kernel(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -> Partial:
-        partial = SWEEPS[variant](tl, tl.load(q), k, v)
+        partial = SWEEPS[variant](tl, tl.load(q), k, v, tl.queries())
         partial = exchange(tl, "cube", partial, True, tl.launch.placement.pes)
         here = tl.is_root("cube")
         partial = exchange(tl, "pe", partial, here, 1)
@@ -74,25 +74,33 @@ LANES_FIRST = {variant: lanes_first_kernel(variant) for variant in SWEEPS}
 lanes_first = LANES_FIRST["opt3"]
 
 
-# Simulation --------------------------------------------------------------------------------------
+class OppositeTies(FirstComeNetwork):
+    """Of messages that come at once, which `first_come` serves from PE 0 on, PE 0's is last."""
+
+    def transmit(self, port: Worker, sent: Delivery) -> Steps:
+        """Late by so little that nothing but a tie notices."""
+        yield self.clockwork.env.timeout(TIE_NS * (64 - sent.message.source[1]))
+        yield from super().transmit(port, sent)
 
 
 def latencies(
-    kernel: Any, machine: Machine, knobs: dict[str, Any], links: list[dict[str, float]]
-) -> list[Latencies]:
-    """Latency under both arbitrations, for several changes of the machine's links."""
+    kernel: Any,
+    machine: Machine,
+    knobs: dict[str, Any],
+    links: list[dict[str, float]],
+    arbitrations: tuple[str, ...] = BOTH,
+) -> list[tuple[float, ...]]:
+    """Latency under each arbitration, for each of several changes of the machine's links."""
     settled = point(kernel, machine, WORKLOAD, knobs)
     launch = settled.launch()
     records = record(settled.kernel, settled.machine, launch)
-    out = []
-    for changes in links:
-        changed = replace(settled.machine, changes)
-        ns = [
-            execute(changed, records, cube_columns=launch.cube_cols, arbitration=a).latency_ns
-            for a in ("static", "first_come")
-        ]
-        out.append((ns[0], ns[1]))
-    return out
+    return [
+        tuple(
+            execute(changed, records, cube_columns=launch.cube_cols, arbitration=name).latency_ns
+            for name in arbitrations
+        )
+        for changed in (replace(settled.machine, changes) for changes in links)
+    ]
 
 
 def widths(pe: float, cube: float) -> dict[str, float]:
@@ -100,9 +108,8 @@ def widths(pe: float, cube: float) -> dict[str, float]:
     return {"pe_link.bytes_per_cycle": pe, "cube_link.bytes_per_cycle": cube}
 
 
-def progress(text: str) -> None:
-    """Say how far it is."""
-    print(text, file=sys.stderr, flush=True)
+WIDTHS = [widths(x, x) for x in (64, 8, 1)]
+progress = partial_of(print, file=sys.stderr, flush=True)
 
 
 def table(head: list[str], rows: list[list[str]]) -> None:
@@ -112,92 +119,75 @@ def table(head: list[str], rows: list[list[str]]) -> None:
     print(flush=True)
 
 
-# Errors of decode --------------------------------------------------------------------------------
+CHOICES = {
+    "variant": list(SWEEPS),
+    "C": (1, 2, 4, 8, 16),
+    "tile": (64, 128, 256),
+    "layout": ("contiguous", "round_robin"),
+    "users": (1, 2, 3, 4),
+    "packed": (False, True),
+    "level1": ("mesh", "ring"),
+    "level2": ("tree", "ring"),
+}
 
 
 def drawn(rng: np.random.Generator, wide: bool) -> dict[str, Any]:
     """Random knobs of decode."""
-    cubes, pes = int(rng.choice([1, 2, 4, 8, 16])), 16 if wide else int(rng.integers(1, 9))
-    context = int(2 ** rng.uniform(8, 15))
-    return {
-        "variant": str(rng.choice(list(SWEEPS))),
-        "context": context,
-        "cache_tokens": context + int(rng.choice([0, rng.integers(context)])),
-        "C": cubes,
-        "P": pes,
-        "tile": int(rng.choice([64, 128, 256])),
-        "layout": str(rng.choice(["contiguous", "round_robin"])),
-        "start_cube": int(rng.integers(cubes)),
-        "start_pe": int(rng.integers(pes)),
-        "users": int(rng.integers(1, 5)),
-        "packed": bool(rng.integers(2)),
-        "level1": str(rng.choice(["mesh", "ring"])),
-        "level2": str(rng.choice(["tree", "ring"])),
-    }
+    knobs = {name: values[rng.integers(len(values))] for name, values in CHOICES.items()}
+    knobs["P"] = 16 if wide else int(rng.integers(1, 9))
+    knobs["context"] = context = int(2 ** rng.uniform(8, 14))
+    knobs["cache_tokens"] = int(context * max(1.0, rng.uniform(0, 2)))
+    starts = {"start_cube": knobs["C"], "start_pe": knobs["P"]}
+    return knobs | {name: int(rng.integers(count)) for name, count in starts.items()}
 
 
-def errors(points: int) -> None:
+def errors() -> None:
     """Distribution of (first come - static) / static."""
     rows = []
-    for name, wide, slow in (
-        ("2 x 4 PEs", False, False),
-        ("2 x 4 PEs, links of 1 to 8", False, True),
-        ("2 x 8 PEs", True, False),
-        ("2 x 8 PEs, links of 1 to 8", True, True),
-    ):
+    for wide, slow in itertools.product((False, True), (False, True)):
+        name = ("2 x 8 PEs" if wide else "2 x 4 PEs") + (", links of 1 to 8" if slow else "")
         rng, found, tree = np.random.default_rng(7), [], []
         machine = replace(MACHINE, WIDE) if wide else MACHINE
-        for i in range(points):
+        for number in range(1, POINTS + 1):
             knobs = drawn(rng, wide)
             links = widths(rng.uniform(1, 8), rng.uniform(1, 8)) if slow else {}
             static, first_come = latencies("decode", machine, knobs, [links])[0]
             found.append(first_come / static - 1)
             tree.append(knobs["level2"] == "tree")
-            if i % 20 == 19:
-                progress(f"{name}: {i + 1} of {points}")
-        error, on_tree = np.array(found), np.array(tree)
-        rows.append([name, str(points), *_summary(error)])
+            progress(f"{name}: {number} of {POINTS}", end="\r")
+        rows.append([name, str(POINTS), *summary(np.array(found))])
         if wide:
-            rows.append([f"{name}: tree alone", str(on_tree.sum()), *_summary(error[on_tree])])
+            rows.append([f"{name}: trees", str(sum(tree)), *summary(np.array(found)[tree])])
     table(["group", "points", "no difference", "median", "p90", "max", "min"], rows)
 
 
-def _summary(error: np.ndarray) -> list[str]:
-    same = np.abs(error) < TIE
+def summary(error: np.ndarray) -> list[str]:
+    """Share without a difference, median, 90th percentile, largest and smallest."""
+    error = np.where(np.abs(error) < TIE, 0.0, error)
     numbers = (np.median(error), np.quantile(error, 0.9), error.max(), error.min())
-    return [f"{same.mean():.1%}", *(f"{x if abs(x) > TIE else 0:.2%}" for x in numbers)]
-
-
-# Lanes first against PEs first -------------------------------------------------------------------
+    return [f"{(error == 0).mean():.1%}", *(f"{x:.2%}" for x in numbers)]
 
 
 def orders() -> None:
     """Latency of both orders of the reduce, and which one is called faster."""
-    links = [widths(64, 64), widths(8, 8), widths(1, 1)]
     rows = []
     for context, cubes, packed in itertools.product((1024, 65536), (2, 4, 8, 16), (False, True)):
         knobs = {"context": context, "C": cubes, "packed": packed}
-        ours = latencies("decode", MACHINE, knobs, links)
-        theirs = latencies(lanes_first, MACHINE, knobs, links)
-        for link, (pe_first, same), (static, queued) in zip(links, ours, theirs, strict=True):
-            assert abs(same / pe_first - 1) < TIE
-            numbers = [f"{x / 1e3:.2f}" for x in (pe_first, static, queued)]
-            ratios = [f"{static / queued - 1:+.0%}", f"{static / pe_first:.2f}"]
-            head = [f"{context:,}", str(cubes), "yes" if packed else "no"]
-            width = f"{link['cube_link.bytes_per_cycle']:g}"
-            rows.append([*head, width, *numbers, *ratios, f"{queued / pe_first:.2f}"])
+        ours = latencies("decode", MACHINE, knobs, WIDTHS)
+        theirs = latencies(lanes_first, MACHINE, knobs, WIDTHS)
+        for link, (pes_first, _), (static, queued) in zip(WIDTHS, ours, theirs, strict=True):
+            width = link["cube_link.bytes_per_cycle"]
+            head = [f"{context:,}", str(cubes), "yes" if packed else "no", str(width)]
+            microseconds = [f"{x / 1e3:.2f}" for x in (pes_first, static, queued)]
+            ratios = [f"{static / pes_first:.2f}", f"{queued / pes_first:.2f}"]
+            rows.append([*head, *microseconds, f"{queued / static - 1:+.0%}", *ratios])
         progress(f"orders: {context} tokens, C = {cubes}, packed {packed}")
-    head = ["context", "C", "packed", "width", "PEs first", "lanes first, static"]
-    head += ["lanes first, first come", "static error", "ratio, static", "ratio, first come"]
-    table(head, rows)
+    head = ["context", "C", "packed", "width", "PEs first", "lanes first, static", "first come"]
+    table([*head, "error", "lanes / PEs, static", "first come"], rows)
 
 
-# Verdicts on pairs of designs --------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Design:
-    """A choice of everything that a user may rank."""
+class Design(NamedTuple):
+    """What a user may rank."""
 
     order: str
     level1: str
@@ -207,140 +197,102 @@ class Design:
     P: int
     variant: str
 
-    def kernel(self) -> Any:
-        """What runs it."""
-        return "decode" if self.order == "PEs" else LANES_FIRST[self.variant]
+    def __str__(self) -> str:
+        return " ".join("packed" if x is True else str(x) for x in self if x is not False)
 
 
-def designs(wide: bool) -> Iterator[Design]:
-    """All choices for opt3; those of other variants with the shipped collectives."""
-    sizes = itertools.product((1, 2, 4, 8), (16,)) if wide else SIZES
-    for (cubes, pes), variant, level1, level2 in itertools.product(
-        sizes, SWEEPS, ("mesh", "ring"), ("tree", "ring")
-    ):
-        shipped = (level1, level2) == ("mesh", "tree")
-        if variant == "opt3" or (shipped and not wide):
-            for order, packed in itertools.product(("PEs", "lanes"), (False, True)):
-                if order == "PEs" or cubes > 1:
-                    yield Design(order, level1, level2, packed, cubes, pes, variant)
-
-
-SIZES = list(itertools.product((1, 2, 4, 8, 16), (4, 8)))
-LINKS = [widths(64, 64), widths(8, 8), widths(1, 1)]
+KNOBS = Design._fields
+ORDERS = ("both PEs first", "one of each", "both lanes first")
+OUTCOMES = ("agree", "tie in both", "tie in one", "reversed")
+OUTCOMES += ("within 1 %", "with opposite ties too")  # of those reversed
 LATE = {"context": 8200, "tile": 128, "layout": "round_robin_cube_first", "start_pe": 3}
-SCENARIOS: dict[str, tuple[bool, dict[str, Any]]] = {
+SCENARIOS: dict[str, tuple[bool, dict[str, Any]]] = {  # 2 x 8 PEs or 2 x 4, and knobs
     "1k tokens": (False, {"context": 1024}),
     "16k tokens": (False, {"context": 16384}),
     "8,200 tokens, one PE late": (False, LATE),
-    "4k tokens, 4 users": (False, {"context": 4096, "users": 4}),
+    "1k tokens, 4 users": (False, {"context": 1024, "users": 4}),
     "2 x 8 PEs, 2k tokens": (True, {"context": 2048}),
     "2 x 8 PEs, 2k tokens, 4 users": (True, {"context": 2048, "users": 4}),
 }
-KINDS = [field.name for field in fields(Design)]
-ORDERS = ("both PEs first", "one of each", "both lanes first")
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """All pairs of designs of one scenario, and the second's latency over the first's, less 1."""
-
-    where: str
-    designs: list[Design]
-    first: np.ndarray
-    second: np.ndarray
-    static: np.ndarray
-    first_come: np.ndarray
-
-    @staticmethod
-    def of(where: str, known: list[Design], found: np.ndarray) -> Pairs:
-        """Pairs of designs with latencies [designs, 2]."""
-        i, j = np.triu_indices(len(known), 1)
-        ratio = found[j] / found[i] - 1
-        ratio[np.abs(ratio) < TIE] = 0.0
-        return Pairs(where, known, i, j, ratio[:, 0], ratio[:, 1])
-
-    def masks(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Pairs that differ in one knob alone, by knob and orders, and all pairs by orders."""
-        codes = np.array([[hash(x) for x in astuple(design)] for design in self.designs])
-        differ = codes[self.first] != codes[self.second]
-        lanes = np.array([design.order == "lanes" for design in self.designs])
-        orders = lanes[self.first].astype(int) + lanes[self.second]
-        for number, kind in enumerate(KINDS):
-            alone = differ[:, number] & (differ.sum(axis=1) == 1)
-            for which, name in enumerate(ORDERS):
-                yield f"{kind} alone | {name}", alone & (orders == which)
-        for which, name in enumerate(ORDERS):
-            yield f"anything | {name}", orders == which
-
-    def reversed(self) -> np.ndarray:
-        """Whether each pair's verdicts are opposite."""
-        return self.static * self.first_come < 0
+def designs(wide: bool) -> Iterator[Design]:
+    """All choices for opt3; other variants with the shipped collectives, on 8 PEs."""
+    cubes, pes = ((1, 2, 4, 8), (16,)) if wide else ((1, 2, 4, 8, 16), (4, 8))
+    choices = (("PEs", "lanes"), ("mesh", "ring"), ("tree", "ring"), (False, True), cubes, pes)
+    for design in itertools.starmap(Design, itertools.product(*choices, SWEEPS)):
+        shipped = (design.level1, design.level2, design.P) == ("mesh", "tree", 8)
+        if (design.variant == "opt3" or shipped) and (design.order == "PEs" or design.C > 1):
+            yield design
 
 
-def ranked() -> Iterator[Pairs]:
-    """Every scenario at every width of links."""
+def ranked() -> Iterator[tuple[str, list[tuple[Design, tuple[float, ...]]]]]:
+    """Latencies of all designs, for every scenario and width of links."""
     for name, (wide, knobs) in SCENARIOS.items():
         machine = replace(MACHINE, WIDE) if wide else MACHINE
         known, found = list(designs(wide)), []
-        for number, design in enumerate(known):
-            own = {field: getattr(design, field) for field in KINDS if field != "order"}
-            found.append(latencies(design.kernel(), machine, knobs | own, LINKS))
-            if number % 20 == 19:
-                progress(f"{name}: {number + 1} of {len(known)} designs")
-        for link, column in zip(LINKS, np.moveaxis(np.array(found), 1, 0), strict=True):
-            where = f"{name}, links of {link['pe_link.bytes_per_cycle']:g}"
-            yield Pairs.of(where, known, column)
+        for number, design in enumerate(known, start=1):
+            own = {knob: getattr(design, knob) for knob in KNOBS if knob != "order"}
+            kernel = "decode" if design.order == "PEs" else LANES_FIRST[design.variant]
+            found.append(latencies(kernel, machine, knobs | own, WIDTHS, (*BOTH, "opposite_ties")))
+            progress(f"{name}: {number} of {len(known)} designs", end="\r")
+        for link, column in zip(WIDTHS, zip(*found, strict=True), strict=True):
+            width = link["pe_link.bytes_per_cycle"]
+            yield f"{name}, links of {width}", list(zip(known, column, strict=True))
+
+
+def label(a: Design, b: Design) -> tuple[str, str]:
+    """The knob in which two designs differ, and which orders they have."""
+    differ = [knob for knob in KNOBS if getattr(a, knob) != getattr(b, knob)]
+    knob = differ[0] if len(differ) == 1 else "several"
+    return knob, ORDERS[(a.order == "lanes") + (b.order == "lanes")]
+
+
+def outcome(static: float, first_come: float) -> str:
+    """How verdicts compare: latencies of one design over another's, less 1."""
+    signs = [0 if abs(x) < TIE else math.copysign(1, x) for x in (static, first_come)]
+    if signs[0] == signs[1]:
+        return "agree" if signs[0] else "tie in both"
+    return "reversed" if all(signs) else "tie in one"
 
 
 def verdicts() -> None:
     """For how many pairs both arbitrations name the same winner."""
-    counts: dict[str, np.ndarray] = {}
-    examples: dict[str, list[tuple[float, list[str]]]] = {}
-    places = []
-    for pairs in ranked():
-        s, f, turned = pairs.static, pairs.first_come, pairs.reversed()
-        close = turned & (np.maximum(np.abs(s), np.abs(f)) < 0.01)
-        outcomes = np.array([s == s, s * f > 0, (s == 0) & (f == 0), (s == 0) != (f == 0), turned])
-        outcomes = np.concatenate([outcomes, close[None]])
-        for kind, mask in pairs.masks():
-            counts[kind] = counts.get(kind, 0) + outcomes[:, mask].sum(axis=1)
-            examples.setdefault(kind, []).extend(worst(pairs, mask & turned))
-        places.append([pairs.where, *(str(n) for n in outcomes.sum(axis=1))])
-    head = ["pairs", "agree", "tie in both", "tie in one", "reversed", "of these within 1 %"]
-    rows = [[*kind.split(" | "), *(str(n) for n in row)] for kind, row in counts.items() if row[0]]
-    table(["differ in", "orders", *head], rows)
-    table(["scenario", *head], places)
-    rows = []
-    for kind, found in examples.items():
-        top = sorted(found, key=lambda pair: -pair[0])[:2]
-        rows += [[*kind.split(" | "), *columns] for _, columns in top]
-    columns = ["scenario", "second over first, static", "first come"]
-    table(["differ in", "orders", "first", "second", *columns], rows)
-
-
-def worst(pairs: Pairs, mask: np.ndarray) -> list[tuple[float, list[str]]]:
-    """The reversed pairs with the largest margins, each with its row of a table."""
-    margin = np.where(mask, np.minimum(np.abs(pairs.static), np.abs(pairs.first_come)), 0)
-    out = []
-    for at in np.argsort(-margin)[: min(2, int(mask.sum()))]:
-        names = [
-            " ".join(str(x) for x in astuple(pairs.designs[side[at]]))
-            for side in (pairs.first, pairs.second)
-        ]
-        ratios = [f"{x[at]:+.2%}" for x in (pairs.static, pairs.first_come)]
-        out.append((float(margin[at]), [*names, pairs.where, *ratios]))
-    return out
+    NETWORKS["opposite_ties"] = OppositeTies
+    by_label: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    by_place: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    turned: dict[tuple[str, str], dict[float, list[str]]] = defaultdict(dict)  # by margin
+    for where, found in ranked():
+        for (a, of_a), (b, of_b) in itertools.combinations(found, 2):
+            ratios = [y / x - 1 for x, y in zip(of_a, of_b, strict=True)]
+            result, kind = outcome(*ratios[:2]), label(a, b)
+            results = [result]
+            if result == "reversed":
+                if outcome(ratios[0], ratios[2]) == "reversed":
+                    results.append("with opposite ties too")
+                if max(abs(x) for x in ratios[:2]) < 0.01:
+                    results.append("within 1 %")
+                row = [str(a), str(b), where, *(f"{x:+.2%}" for x in ratios)]
+                margins = [math.copysign(x, -x * ratios[0]) for x in ratios[1:]]
+                turned[kind][min(abs(ratios[0]), *margins)] = row
+            by_label[kind].update(results)
+            by_place[where,].update(results)
+    for head, counters in ((["differ in", "orders"], by_label), (["scenario"], by_place)):
+        rows = [[*key, *(str(c[name]) for name in OUTCOMES)] for key, c in counters.items()]
+        table([*head, *OUTCOMES], rows)
+    rows = [[*kind, *found[x]] for kind, found in turned.items() for x in sorted(found)[-2:]]
+    head = ["differ in", "orders", "first", "second", "scenario", "second / first - 1, static"]
+    table([*head, "first come", "opposite ties"], rows)
 
 
 def main() -> None:
     """Print the tables."""
-    parts = {"errors": errors, "orders": orders, "verdicts": verdicts}
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*parts, []], help="default: all")
-    parser.add_argument("--points", type=int, default=200, help="random points of a group")
-    options = parser.parse_args()
-    for name in options.parts or parts:
-        parts[name](options.points) if name == "errors" else parts[name]()
+    parts = {part.__name__: part for part in (errors, orders, verdicts)}
+    parser.add_argument("--only", choices=parts, help="one part")
+    only = parser.parse_args().only
+    for name in [only] if only else parts:
+        parts[name]()
 
 
 if __name__ == "__main__":

@@ -34,9 +34,15 @@ from kernels import KERNELS
 WORKERS = 2
 POLL_S = 0.2
 DISAGREE, INTERRUPTED = 1, 130
+SEARCH = settings(
+    deadline=None,
+    database=None,
+    phases=(Phase.generate, Phase.shrink),
+    report_multiple_bugs=False,
+)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Outcome:
     """What came of one row; `failure` says what is wrong with `smallest`, if anything is."""
 
@@ -44,8 +50,8 @@ class Outcome:
     cases: int
     worst: float
     seconds: float
-    failure: str = ""
-    smallest: Case | None = None
+    failure: str
+    smallest: Case | None
 
 
 def search(
@@ -68,13 +74,7 @@ def search(
     agreed, worst, failing, start = 0, 0.0, None, time.perf_counter()
 
     @seed(f"{number} {row}")
-    @settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        phases=(Phase.generate, Phase.shrink),
-        report_multiple_bugs=False,
-    )
+    @settings(SEARCH, max_examples=count)
     @given(cases(row.kernel, row.variant, STRUCTURES[row.structure]))
     def run(case: Case) -> None:
         nonlocal agreed, worst, failing
@@ -92,9 +92,7 @@ def search(
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"
     seconds = time.perf_counter() - start
-    return Outcome(
-        row=row, cases=agreed, worst=worst, seconds=seconds, failure=failure, smallest=failing
-    )
+    return Outcome(row, agreed, worst, seconds, failure, failing)
 
 
 _agreed: Any = None  # in a worker: how many cases agreed so far, in all processes

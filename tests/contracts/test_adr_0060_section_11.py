@@ -32,6 +32,7 @@ WORKLOAD = ahbm_jax.load_workload("llama3_70b")
 COSTS = costs_ns(MACHINE)
 
 DECODE = [("decode", variant) for variant in KERNELS["decode"]]
+PREFILL = [("prefill", variant) for variant in KERNELS["prefill"]]
 GEMMS = {"dot": {"dot": 2}, "opt2": {"composite": 1, "ex_composite": 1}}  # of a tile
 AHEAD = {"opt1": "never", "opt2": "complete", "opt3": "read", "opt3v": "read"}
 ROWS: dict[str, list[tuple]] = {  # by item: kernel, variant, and what is expected of it
@@ -40,12 +41,13 @@ ROWS: dict[str, list[tuple]] = {  # by item: kernel, variant, and what is expect
     + [("decode", "opt3", group) for group in range(2, 8)],
     "2": DECODE,
     "3": DECODE,
+    "4": PREFILL,
     "5": [row for row in DECODE if row[1] != "one_shot"],
-    "6 identity": DECODE,
+    "6 identity": DECODE + PREFILL,
     "6 overlap": [(*row, "opt1" if "opt3" in row[1] else "") for row in DECODE if row[1] != "dot"],
     "7 offload": [(*row, GEMMS.get(row[1], {"composite": 2})) for row in DECODE],
     "7 ahead": [("decode", variant, of) for variant, of in AHEAD.items()],
-    "8": DECODE,
+    "8": DECODE + PREFILL,
 }
 
 
@@ -177,6 +179,17 @@ def test_item_3_messages_are_the_tree_and_the_mesh(
     assert [rank for _, rank in logged(timeline, "store")] == [(at_centre, root)]
 
 
+@rows("4")
+@pytest.mark.parametrize("start", [0, 100])
+def test_item_4_future_tiles_are_never_issued(kernel: str, variant: str, start: int) -> None:
+    """Two GEMMs for each tile of which a row of a block sees a token: about half of the grid."""
+    block, tile, length = 16, 32, 320
+    queries = {"query_start": start, "query_length": length, "query_tile": block}
+    timeline = simulated(kernel, variant, context=start + length, tile=tile, C=1, P=1, **queries)
+    gemms = sum(command.engine == "gemm" for command in timeline.commands)
+    assert gemms == 2 * sum(math.ceil((start + end) / tile) for end in range(block, 321, block))
+
+
 @rows("5")
 def test_item_5_a_long_context_fits_by_its_scopes(
     kernel: str, variant: str, monkeypatch: pytest.MonkeyPatch
@@ -250,7 +263,7 @@ def test_item_6_latency_is_the_serial_sum_less_the_overlap(
 
 @rows("6 overlap")
 def test_item_6_composites_overlap(kernel: str, variant: str, expected: str) -> None:
-    """Or overlap far more than those of another variant, which overlap as a sweep begins alone."""
+    """Where named, far more than those of a variant that overlaps only as its sweep begins."""
 
     def overlap(variant: str) -> float:
         timeline = simulated(kernel, variant, context=2000, C=1, P=1, tile=128)

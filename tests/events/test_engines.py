@@ -147,6 +147,11 @@ ONE_RANK = {
         [*scope(1, *scope(1, load(), depth=1)), *scope(1, LOOP)],
         {},
     ),
+    "an inner scope awaits the last one of its depth": (
+        22,
+        scope(1, *scope(1, load(), depth=1), *scope(1, LOOP, depth=1)),
+        {},
+    ),
     "scopes of another depth do not matter": (2, [*scope(1, load()), *scope(1, LOOP, depth=1)], {}),
 }
 

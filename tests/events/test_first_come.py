@@ -47,8 +47,9 @@ def test_who_comes_first_is_served_first() -> None:
 
 
 def test_directions_have_links_of_their_own() -> None:
-    done = first_come([send(0, 1), recv(1, 0)], [send(1, 0), recv(0, 1)])
-    assert done.finish_ns == {(0, 0): 23, (0, 1): 23}
+    """East: bytes 3..13, there at 22. West, issued after it: 4..14, there at 23."""
+    done = first_come([recv(1, 0)], [send(1, 2), send(1, 0)], [recv(1, 2)])
+    assert done.finish_ns == {(0, 0): 24, (0, 1): 14, (0, 2): 23}
 
 
 def test_a_link_is_free_for_who_comes_after_its_bytes() -> None:

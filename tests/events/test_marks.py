@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as with_fields
+
 import pytest
 from contracts.agreement import STRUCTURES
 from contracts.points import points
+from events.programs import elementwise, message, recv, run, send
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ahbm_jax.events import ARBITRATIONS, simulate_point
+from ahbm_jax.events import ARBITRATIONS, Timeline, simulate_point
 from ahbm_jax.events.marks import ORIGIN, Marks
 from kernels import KERNELS
 
@@ -23,7 +26,18 @@ def test_laws(arbitration: str, data: st.DataObject) -> None:
     kernel, variant = data.draw(st.sampled_from(VARIANTS))
     structure = STRUCTURES[data.draw(st.sampled_from(sorted(STRUCTURES)))]
     point = data.draw(points(kernel, variant, structure, LONGEST))
-    done = simulate_point(point, arbitration=arbitration)
+    check(simulate_point(point, arbitration=arbitration))
+
+
+def test_laws_where_messages_meet_and_wait() -> None:
+    """Decode has neither: a message that queues for its second link, and one taken late."""
+    far = with_fields(send(0, 2), message=message(0, 2, hops=2))
+    late = [recv(1, 2), recv(0, 2, op="recv_async"), elementwise("max", 4, 30)]
+    check(run([far], [send(1, 2)], late, arbitration="first_come"))
+
+
+def check(done: Timeline) -> None:
+    """Marks, path and slack of a simulation."""
     marks, end = done.marks, done.latency_ns
     for mark, causes in enumerate(marks.causes):
         if mark != ORIGIN:
