@@ -55,6 +55,11 @@ class Outcome:
     failure: str
     smallest: Case | None
 
+    def explanation(self) -> str:
+        """What is wrong, and the case to run it with."""
+        case = case_text(self.smallest) if self.smallest else ""
+        return f"{self.row}: {self.failure}\nThe smallest such case, for `ahbm run`:\n\n{case}"
+
 
 def search(
     row: Row,
@@ -73,31 +78,31 @@ def search(
       check: gives the worst relative difference of a case, and raises where it is too large.
       done: called after each case that agrees.
     """
-    agreed, worst, failing, start, until = 0, 0.0, None, time.perf_counter(), math.inf
+    agreed, worst, start, until = 0, 0.0, time.perf_counter(), math.inf
+    failing: list[Case] = []  # the last is the smallest, which hypothesis runs once more at the end
 
     @seed(f"{number} {row}")
     @settings(SEARCH, max_examples=count)
     @given(cases(row.kernel, row.variant, STRUCTURES[row.structure]))
     def run(case: Case) -> None:
-        nonlocal agreed, worst, failing, until
-        if time.perf_counter() > until and case != failing:
-            return  # nothing smaller is taken any more, so that hypothesis comes to an end
+        nonlocal agreed, worst, until
+        if time.perf_counter() > until and case not in failing:
+            return  # nothing smaller is found any more, so that hypothesis comes to an end
         try:
             worst = max(worst, check(case))
         except Exception:
-            failing = case  # the last one of them is the smallest, which hypothesis runs again
+            failing.append(case)
             until = min(until, time.perf_counter() + SHRINK_S)
             raise
         agreed += 1
         done()
 
-    failure = ""
+    failure, smallest = "", None
     try:
         run()
     except Exception as error:
-        failure = f"{type(error).__name__}: {error}"
-    seconds = time.perf_counter() - start
-    return Outcome(row, agreed, worst, seconds, failure, failing)
+        failure, smallest = f"{type(error).__name__}: {error}", failing[-1] if failing else None
+    return Outcome(row, agreed, worst, time.perf_counter() - start, failure, smallest)
 
 
 _agreed: Any = None  # in a worker: how many cases agreed so far, in all processes
@@ -152,8 +157,7 @@ def report(outcomes: Sequence[Outcome], number: int) -> None:
     console.print(f"{total} cases agree; the worst relative difference of them is {worst:.1e}")
     for each in outcomes:
         if each.failure:
-            print(f"\n{each.row}: {each.failure}\nThe smallest such case, for `ahbm run`:\n")
-            print(case_text(each.smallest) if each.smallest else "(none)")
+            print(f"\n{each.explanation()}")
 
 
 def main() -> int:

@@ -108,19 +108,19 @@ def scores_then_loads(tl: Any, q: Any, k: Any, v: Any, output: Any) -> None:
             tl.load(tl.ref(v, tile))
         return carry
 
-    first = tl.loop(tl.tiles(k), scores, tl.full(tl.head_dim, 0.0))
+    first = tl.loop(tl.tiles(k), scores, tl.full(*output.shape, 0.0))
     tl.store(output, tl.loop(tl.tiles(k), loads, first))
 
 
 def nested(tl: Any, q: Any, k: Any, v: Any, output: Any) -> None:
     def inner(tile: Any, carry: Any) -> Any:
-        tl.full(1, 0.0)
+        tl.full(1, 1, 0.0)
         return carry
 
     def outer(tile: Any, carry: Any) -> Any:
         return tl.loop(tl.tiles(k), inner, carry)
 
-    tl.store(output, tl.loop(tl.tiles(k), outer, tl.full(tl.head_dim, 0.0)))
+    tl.store(output, tl.loop(tl.tiles(k), outer, tl.full(*output.shape, 0.0)))
 
 
 def test_two_loops() -> None:
