@@ -431,7 +431,8 @@ class Timing:
         """Let a pending P V enter GEMM; `place` is where its command stands in the queue."""
         exists = self.pending["exists"] > 0
         work = self.pending["work"]
-        gemm = maximum(self.clocks["gemm"], self.clocks["pending_p"]) + work
+        entered = maximum(self.clocks["gemm"], self.clocks["cpu"])
+        gemm = maximum(entered, self.clocks["pending_p"]) + work
         end = maximum(gemm, self.clocks["pending_v"] + self.pending["span"])
         self.clocks["gemm"] = jnp.where(exists, end, self.clocks["gemm"])
         done = jnp.where(exists, end + self.costs["gemm.writeout"], -jnp.inf)

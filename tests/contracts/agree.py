@@ -162,7 +162,7 @@ def report(outcomes: Sequence[Outcome], number: int) -> None:
 
 def main() -> int:
     """Run the script; returns its exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=5000, help="in all, at least")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kernel", choices=sorted(KERNELS), help="[default: every kernel]")

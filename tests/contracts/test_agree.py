@@ -16,7 +16,7 @@ ROW = Row("decode", "dot", "default")
 
 def disagree(case: Case) -> float:
     """As a rule that goes wrong where messages are slow and there are several tiles."""
-    if case.knobs.context > 100 and case.set.get("cube_link.hop_cycles", 0) > 12:
+    if (case.knobs.context or 0) > 100 and case.set.get("cube_link.hop_cycles", 0) > 12:
         raise Disagreement("latency_ns: timing 1.0, simulation 2.0")
     return 1e-16
 
