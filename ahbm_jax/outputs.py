@@ -230,9 +230,9 @@ def _check_options(q: Array, *, query_start: Any, window: Any, sinks: Any, softc
         raise UsageError(f"`window` is {window}; at least 1 (a row's own position) is allowed")
     if known(softcap) and not float(softcap) > 0:
         raise UsageError(f"`softcap` is {softcap}; a number above 0 is allowed")
-    if sinks is not None and jnp.shape(sinks) != (q.shape[0],):
+    if sinks is not None and np.shape(sinks) != (q.shape[0],):
         raise UsageError(
-            f"`sinks` has shape {jnp.shape(sinks)}; ({q.shape[0]},), a logit per head, is needed"
+            f"`sinks` has shape {np.shape(sinks)}; ({q.shape[0]},), a logit per head, is needed"
         )
 
 

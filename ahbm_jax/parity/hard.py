@@ -229,7 +229,7 @@ def _window(rng: np.random.Generator) -> Inputs:
     right="finite: next to nothing is left for the values",
 )
 def _high_sinks(rng: np.random.Generator) -> Inputs:
-    sinks = np.array([80.0, -80.0, 0.0, 3.0], np.float32)
+    sinks = (80.0, -80.0, 0.0, 3.0)
     return _inputs(rng, cache=70, kv_len=70, sinks=sinks, grid=(2, 2), tile=16)
 
 

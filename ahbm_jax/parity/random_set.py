@@ -97,7 +97,7 @@ def _draw(index: int, rng: np.random.Generator, knobs: dict[str, Any]) -> Case:
     if knobs["value_dim"] is not None:
         v = np.resize(v, (*v.shape[:2], knobs["value_dim"]))
     if knobs["sinks"]:
-        settings["sinks"] = rng.normal(size=len(q)).astype(np.float32)
+        settings["sinks"] = tuple(float(x) for x in rng.normal(size=len(q)).astype(np.float32))
     if knobs["start"] != "last":
         settings["query_start"] = _start(rng, knobs["start"], settings["kv_len"], rows)
     k, v = (garbage_past(x, settings["kv_len"]) for x in (k, v))
