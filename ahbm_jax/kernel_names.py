@@ -51,9 +51,9 @@ def default_variant(kernel: str | Kernel) -> str:
     return "opt3" if "opt3" in names or not names else names[0]
 
 
-def variant_names(kernel: str) -> tuple[str, ...]:
-    """Variants of a shipped kernel."""
-    return tuple(_shipped()[kernel])
+def variant_names(kernel: str | Kernel) -> tuple[str, ...]:
+    """Variants of a shipped kernel; none of another."""
+    return tuple(_shipped().get(kernel, ())) if isinstance(kernel, str) else ()
 
 
 def reference() -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from ahbm_jax.machine.costs import costs_ns
 from ahbm_jax.machine.params import Machine, Workload, replace
 from ahbm_jax.machine.placement import LAYOUTS, Placement
 from ahbm_jax.machine.topology import CUBE_COLLECTIVES, PE_COLLECTIVES, rectangle
-from ahbm_jax.tl.launch import RING_FEEDS, Launch
+from ahbm_jax.tl.launch import RING_FEEDS, Launch, spreads_rows
 from ahbm_jax.tl.program import PER_CUBE, heads_of
 
 Number = Any
@@ -66,7 +66,7 @@ class Knobs:
     users: Number = 1
     query_length: Number = 1
     query_start: Number = None
-    query_tile: Number = 128
+    query_tile: Number = 8
     window: Number = None
     layout: str = "contiguous"
     level2: str = "tree"
@@ -125,6 +125,14 @@ class Point:
             jnp.asarray(self.leaves[name], dtype).reshape(1) for name in leaf_names(self.static)
         ]
 
+    def request(self) -> dict[str, int | None]:
+        """The sizes of the point, as results show them (concrete points only)."""
+        names = ("context", "query_length", "query_start", "query_tile", "users", "P", "tile")
+        sizes: dict[str, int | None] = {name: int(getattr(self.knobs, name)) for name in names}
+        window, leaves = self.knobs.window, self.leaves
+        sizes["window"] = None if window is None else int(window)
+        return sizes | {"C": int(leaves["cube_rows"]) * int(leaves["cube_cols"])}
+
     def launch(self) -> Launch:
         """Launch arguments, as integers (concrete points only)."""
         sizes = {name: int(x) for name, x in self.leaves.items() if not isinstance(x, jax.Array)}
@@ -157,8 +165,9 @@ class Point:
             level1=static.level1,
             level2=static.level2,
             packed=static.packed,
-            ring_chunk_tokens=self.knobs.ring_chunk,
-            ring_feed=self.knobs.ring_feed,
+            ring_chunk_tokens=sizes["ring_chunk"],
+            ring_feed=static.ring_feed,
+            spreads_rows=static.spreads_rows,
             users=sizes["users"],
         )
 
@@ -194,11 +203,13 @@ def point(
         windowed=settled.window is not None,
         sinks=settled.sinks,
         capped=settled.softcap,
-        alone=is_one(rows) and is_one(cols) and is_one(settled.P),
+        meshes=_meshes(machine, function, rows, cols, settled.P),
         layout=settled.layout,
         level1=settled.level1,
         level2=settled.level2,
         packed=settled.packed,
+        ring_feed=settled.ring_feed,
+        spreads_rows=spreads_rows(settled.query_length, settled.P),
         several=not is_one(settled.users),
     )
     leaves = costs | {
@@ -220,6 +231,9 @@ def point(
         "pes": settled.P,
         "start_cube": settled.start_cube,
         "start_pe": settled.start_pe,
+        "ring_chunk": settled.P * settled.tile
+        if settled.ring_chunk is None
+        else settled.ring_chunk,
         "users": settled.users,
     }
     return Point(
@@ -232,6 +246,23 @@ def point(
     )
 
 
+def _meshes(
+    machine: Machine, kernel: Kernel, rows: Number, cols: Number, pes: Number
+) -> tuple[int, ...]:
+    """Most rows and columns of CUBEs and of PEs that clocks are kept for.
+
+    The machine's, so that one compiled function serves groups of all sizes; but of one rank its
+    own, and the CUBEs alone of a kernel whose ranks work together all the time: that costs most.
+    """
+    grid = machine.grid
+    if is_one(rows) and is_one(cols) and is_one(pes):
+        return 1, 1, 1, 1
+    cubes = grid.cube_rows, grid.cube_cols
+    if heads_of(kernel) == PER_CUBE and is_concrete(rows) and np.ndim(rows) == 0:
+        cubes = int(rows), int(cols)
+    return *cubes, grid.pe_rows, grid.pe_cols
+
+
 def scratch_overflow(machine: Machine, needed_bytes: float) -> Infeasible:
     """What to say of a point that needs more scratch than there is."""
     return Infeasible(
@@ -239,8 +270,9 @@ def scratch_overflow(machine: Machine, needed_bytes: float) -> Infeasible:
         needed_bytes,
         float(machine.scratch.capacity_bytes),
         "bytes",
-        "lower `tile`, `gemm.stream_depth_subtiles` or `scheduler.queue_depth_composites`, raise "
-        "`scratch.capacity_bytes`, or spread over more ranks (`C`, `P`)",
+        "lower `tile`, `query_tile`, `gemm.stream_depth_subtiles` or "
+        "`scheduler.queue_depth_composites`, raise `scratch.capacity_bytes`, or spread over more "
+        "ranks (`C`, `P`)",
     )
 
 

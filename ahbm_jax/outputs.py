@@ -26,7 +26,7 @@ from ahbm_jax.machine.topology import (
     Position,
     rectangle,
 )
-from ahbm_jax.tl.launch import RING_FEEDS, Launch
+from ahbm_jax.tl.launch import RING_FEEDS, Launch, spreads_rows
 from ahbm_jax.tl.program import PER_CUBE, heads_of, run_program
 
 Array = jax.Array
@@ -245,9 +245,9 @@ def _check_options(q: Array, *, query_start: Any, window: Any, sinks: Any, softc
         raise UsageError(f"`window` is {window}; at least 1 (a row's own position) is allowed")
     if known(softcap) and not float(softcap) > 0:
         raise UsageError(f"`softcap` is {softcap}; a number above 0 is allowed")
-    if sinks is not None and jnp.shape(sinks) != (q.shape[0],):
+    if sinks is not None and np.shape(sinks) != (q.shape[0],):
         raise UsageError(
-            f"`sinks` has shape {jnp.shape(sinks)}; ({q.shape[0]},), a logit per head, is needed"
+            f"`sinks` has shape {np.shape(sinks)}; ({q.shape[0]},), a logit per head, is needed"
         )
 
 
@@ -342,8 +342,9 @@ def _compiled(kernel: Kernel, spread: Spread) -> Callable[..., tuple[Array, Arra
             level2=spread.level2,
             level1=spread.level1,
             packed=spread.packed,
-            ring_chunk_tokens=spread.ring_chunk,
+            ring_chunk_tokens=spread.ring_chunk or spread.pes * spread.tile,
             ring_feed=spread.ring_feed,
+            spreads_rows=spreads_rows(tokens, spread.pes),
         )
         # A tile that begins inside of a shard may be read whole.
         extents = (spread.tile, launch.ring_part_tokens)

@@ -30,7 +30,7 @@ HOME: Turns = {"cube": 0, "pe": 0}
 
 def opt1(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -> Partial:
     """Composites, each awaited where its result is first used."""
-    spread = tl.launch.query_tokens >= tl.launch.placement.pes
+    spread = tl.launch.spreads_rows
     home, rings = rings_of(tl, k, v, spread=spread)
 
     def attend(block: Block) -> Any:
@@ -64,9 +64,6 @@ def rings_of(tl: Context, k: Tensor, v: Tensor, *, spread: bool) -> tuple[Part, 
     meshes = ("cube", "pe") if tl.launch.ring_feed == "gather" else ("pe", "cube")
     home, rings = part(), []
     for mesh in meshes if spread else ("cube",):
-        size = tl.position(mesh).count
-        if isinstance(size, int) and size == 1:
-            continue
         sharers = tl.launch.placement.pes if mesh == "cube" else 1
         rings.append(Ring(mesh, (part(), part() if rings else home), sharers))
     return home, tuple(rings)
@@ -91,7 +88,7 @@ def sweep(
 
         def arrival(turns: Turns) -> Arrival:
             tile = at_hand(block.round, turns)
-            return Arrival(tile.seen, (tl.ref(k, tile), tl.ref(v, tile)))
+            return Arrival(tile.seen, tile, (tl.ref(k, tile), tl.ref(v, tile)))
 
         def visit(turns: Turns, part: Part, partial: Any) -> Any:
             tile = at_hand(block, turns)

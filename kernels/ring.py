@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ahbm_jax.tl import Context, Handle, Ref, Step
+from ahbm_jax.tl import Context, Handle, Ref, Tile
 
 Part = tuple[Handle, Handle]  # K [D, n] and V [n, D] of some tokens of one rank
 Turns = dict[str, Any]  # of each ring so far
@@ -35,7 +35,12 @@ class Arrival:
     """What is at hand after some turns: whether anybody looks at it, and where it came from."""
 
     wanted: Any
+    tile: Tile
     source: tuple[Ref, Ref]
+
+    def of(self, part: Part) -> Part:
+        """It, in the buffers that hold it."""
+        return part[0].columns(self.tile), part[1].rows(self.tile)
 
 
 def go_round(
@@ -65,7 +70,7 @@ def go_round(
             more = index + 1 < size
             leaves, comes = arrival(here), arrival(following)
             received = _pass_on(
-                tl, ring, held, spare, sends=leaves.wanted & more, comes=comes, more=more
+                tl, ring, leaves.of(held), spare, sends=leaves.wanted & more, comes=comes, more=more
             )
             state = go_round(
                 tl, tuple(inner), held, state, arrival=arrival, visit=visit, turns=here
@@ -79,17 +84,13 @@ def _pass_on(
     tl: Context, ring: Ring, held: Part, spare: Part, *, sends: Any, comes: Arrival, more: Any
 ) -> Part:
     """Send what is held if it `sends`, and receive into `spare` what `comes`, one turn along."""
-    here = tl.position(ring.mesh)
-
-    def along(step: Step, received: Part) -> Part:
-        tl.when(
-            step.sends(here) & sends,
-            lambda: tl.send(step, ring.mesh, held, sharers=ring.sharers),
-        )
-        return tl.when(
-            step.receives(here) & comes.wanted & more,
-            lambda *_: tl.recv_async(step, ring.mesh, comes.source, out=spare),
-            *received,
-        )
-
-    return tl.rotate(ring.mesh, along, spare)
+    step, here = tl.onward(ring.mesh), tl.position(ring.mesh)
+    tl.when(
+        step.sends(here) & sends,
+        lambda: tl.send(step, ring.mesh, held, sharers=ring.sharers),
+    )
+    return tl.when(
+        step.receives(here) & comes.wanted & more,
+        lambda *_: tl.recv_async(step, ring.mesh, comes.source, out=spare),
+        *spare,
+    )

@@ -25,7 +25,7 @@ DEFAULT_VARIANT = "opt3"
 def check_cases(*, seed: int, count: int, kernel: str, variant: str | None) -> dict[str, Any]:
     """Every hard case and `count` random ones, printed as a table."""
     resolve_kernel(kernel, variant or DEFAULT_VARIANT)  # refuses a wrong name before the work
-    cases = [*hard_cases(seed), *random_cases(seed, count)]
+    cases = [*hard_cases(seed), *random_cases(seed, count, kernel)]
     with progress() as bar:
         task = bar.add_task("parity", total=len(cases))
         tasks = [partial(run_case, case, kernel=kernel, variant=variant) for case in cases]

@@ -45,6 +45,7 @@ SIZES = (
     "pes",
     "start_cube",
     "start_pe",
+    "ring_chunk",
     "users",
 )
 RESULTS = ("ok", "bad_size", "no_rectangle", "over_cache", "scratch_overflow")
@@ -61,11 +62,13 @@ class Static:
     windowed: bool
     sinks: bool
     capped: bool  # the scores, by a soft-cap
-    alone: bool  # C = P = 1
+    meshes: tuple[int, ...]  # most rows and columns of CUBEs and of PEs in use
     layout: str
     level1: str
     level2: str
     packed: bool
+    ring_feed: str
+    spreads_rows: bool
     several: bool  # requests one after the other, `users` of them
 
 
@@ -144,14 +147,8 @@ def evaluate(
     kernel: Kernel, static: Static, point: dict[str, Array], *, counting: bool, loops: Any = None
 ) -> Evaluation:
     """Time `kernel` at points given as [1, 1, batch] arrays; a list `loops` gets loops' maps."""
-    if heads_of(kernel) == PER_CUBE:
-        raise NotImplementedError(
-            "the timing interpreter does not cover kernels with a query head on each CUBE yet: "
-            "`ahbm_jax.simulate` runs them"
-        )
     machine = jax.tree.unflatten(static.machine, [0.0] * static.machine.num_leaves)
-    if static.alone:
-        machine = replace(machine, dict.fromkeys(MESHES, 1))
+    machine = replace(machine, dict(zip(MESHES, static.meshes, strict=True)))
     sizes = {name: point[name] for name in SIZES}
     placement = Placement(
         layout=static.layout,
@@ -166,7 +163,7 @@ def evaluate(
         query_tokens=1 if static.single else sizes["query_tokens"],
         query_start=sizes["query_start"],
         query_block_tokens=sizes["query_block_tokens"],
-        group=sizes["group"],
+        group=1 if heads_of(kernel) == PER_CUBE else sizes["group"],
         head_dim=sizes["head_dim"],
         value_dim=sizes["value_dim"],
         element_bytes=static.element_bytes,
@@ -181,6 +178,9 @@ def evaluate(
         level1=static.level1,
         level2=static.level2,
         packed=static.packed,
+        ring_chunk_tokens=sizes["ring_chunk"],
+        ring_feed=static.ring_feed,
+        spreads_rows=static.spreads_rows,
         users=sizes["users"] if static.several else 1,
     )
     costs, numbers = ({n: point[n] for n in names} for names in (static.cost_names, NUMBERS))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import jax
 
-from ahbm_jax.machine.topology import Position
+from ahbm_jax.machine.topology import Position, Way
 
 Array = jax.Array
 
@@ -25,14 +25,18 @@ class Ready:
     drains: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TracedStep:
-    """A step of a plan inside a compiled loop: one of `moves`, (direction, hops), by number."""
+    """A step of a plan inside a compiled loop: all its messages go by one of `way_list`."""
 
-    moves: tuple[tuple[str, int], ...]
+    way_list: tuple[Way, ...]
     which: Array
     senders: Array
     receivers: Array
+
+    def ways(self, at: Position, *, outgoing: bool) -> list[tuple[Way, Array]]:
+        """Ways that a message may take, and whether it does."""
+        return [(way, self.which == number) for number, way in enumerate(self.way_list)]
 
     def sends(self, at: Position) -> Array:
         """Whether each rank sends."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ahbm_jax.machine.params import Machine
-from ahbm_jax.machine.topology import Position, Step
+from ahbm_jax.machine.topology import Exchange, Position, Step
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.gemm_plan import subtile_bytes
 from ahbm_jax.tl.handle import Block, Blocks, Ref, Shape, Tensor, Tile, Tiles
@@ -203,12 +203,12 @@ class Record:
         """Append a command; returns the buffer it writes."""
         written = command.out.payload if command.out is not None else self.buffer(command.shape)
         source = next((x for x in command.operands if isinstance(x, Ref)), None)
-        of_tile = source is not None and isinstance(source.tile, Tile)
+        tile = None if source is None else source.tile
         recorded = Recorded(
             op=command.op,
             engine=command.spec.engine,
             tensor="" if source is None else source.tensor.name,
-            tile=int(source.tile.index) if of_tile else self._tile,
+            tile=int(tile.index) if isinstance(tile, Tile) else self._tile,
             reads=tuple(handle.payload for handle in command.handles),
             rows=int(command.shape[0]),
             cols=int(command.shape[1]),
@@ -228,21 +228,24 @@ class Record:
         subtile = subtile_bytes(gemm, self._streamed_bytes)
         return int(self.scratch.peak + queue * gemm.stream_depth_subtiles * subtile)
 
-    def message(self, step: Step, mesh: str, outgoing: bool, size: int, sharers: int) -> Message:
+    def message(
+        self, step: Exchange, mesh: str, outgoing: bool, size: int, sharers: int
+    ) -> Message:
         """The message of this rank in `step`, as its sender or its receiver."""
+        at = self.position(mesh)
+        [(way, _)] = step.ways(at, outgoing=outgoing)
         sign = 1 if outgoing else -1
-        rows, cols = step.offset
-        there = self.position(mesh).moved(sign * rows, sign * cols).index
+        there = at.moved(*(sign * x for x in way.offset)).index
         cube, pe = self.out.rank
         peer = (cube, there) if mesh == "pe" else (there, pe)
         source, target = ((cube, pe), peer) if outgoing else (peer, (cube, pe))
         return Message(
             mesh=mesh,
-            direction=step.direction,
+            direction=way.direction,
             source=source,
             target=target,
-            hops=step.distance,
-            turn=step.turn,
+            hops=way.distance,
+            turn=way.turn,
             size_bytes=size,
             sharers=sharers,
         )

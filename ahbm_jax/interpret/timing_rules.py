@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +11,10 @@ import jax.numpy as jnp
 
 from ahbm_jax.interpret.algebra import maximum
 from ahbm_jax.interpret.pipeline import streamed
-from ahbm_jax.interpret.readiness import PendingScopes, Ready, TracedStep
+from ahbm_jax.interpret.readiness import PendingScopes, Ready
 from ahbm_jax.interpret.timing import PENDING, Timing
 from ahbm_jax.machine.number import where
-from ahbm_jax.machine.topology import Step
+from ahbm_jax.machine.topology import Way
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.gemm_plan import GemmPlan, gemm_plan, subtile_bytes
 from ahbm_jax.tl.handle import Number, Ref
@@ -138,9 +138,9 @@ def _ex_composite(t: Timing, command: Command) -> tuple[Ready, ...]:
     """V's DMA at once, softmax on MATH, P V pending."""
     s, v, *acc = command.operands
     rows, cols = s.shape
+    t.flush()
     scores = t.ready(s)
     descriptor = t.enqueue(command)
-    t.flush(place=1 if t.machine.scheduler.queue_depth_composites > 1 else 0)
     plan = _plan(t, rows, cols, v.shape[1])
     costs = _stream_costs(t, plan, v)
     start = t.advance("dma", descriptor, t.clocks["acc1"])
@@ -174,27 +174,24 @@ def _softmax_passes(t: Timing, rows: Number, cols: Number) -> Array:
     return wide + narrow
 
 
-def _moves(step: Step | TracedStep) -> Iterator[tuple[str, int, Any]]:
-    """Each (direction, hops) that a step may take, and whether it does."""
-    if isinstance(step, Step):
-        yield step.direction, step.hops, True
-    else:
-        for number, (direction, hops) in enumerate(step.moves):
-            yield direction, hops, step.which == number
+def _ways(t: Timing, command: Command, *, outgoing: bool) -> list[tuple[Any, Way]]:
+    """Each way that messages of a command may take, behind whether they do."""
+    step, mesh = command.details["step"], command.details["mesh"]
+    return [(on, way) for way, on in step.ways(t.position(mesh), outgoing=outgoing)]
 
 
-def _directions(step: Step | TracedStep) -> Iterator[tuple[str, Any]]:
-    """Each direction that a step may take, and whether it does."""
+def _directions(ways: list[tuple[Any, Way]]) -> list[tuple[Any, str]]:
+    """Each direction that messages may first take, behind whether they do."""
     taken: dict[str, Any] = {}
-    for direction, _, holds in _moves(step):
-        taken[direction] = holds if direction not in taken else taken[direction] | holds
-    yield from taken.items()
+    for on, way in ways:
+        taken[way.direction] = taken[way.direction] | on if way.direction in taken else on
+    return [(on, direction) for direction, on in taken.items()]
 
 
-def _chosen(values: Iterator[tuple[Any, Any]]) -> Any:
-    """The value whose condition holds: one does."""
-    _, out = next(values)
-    for holds, value in values:
+def _chosen(values: Iterable[tuple[Any, Any]]) -> Any:
+    """The value whose condition holds: one does, or none matters."""
+    (_, out), *others = values
+    for holds, value in others:
         out = where(holds, value, out)
     return out
 
@@ -207,30 +204,32 @@ def _send(t: Timing, command: Command) -> None:
     link = f"{mesh}_link"
     busy = t.costs[f"{link}.overhead"]
     busy = busy + size * t.costs[f"{link}.byte"] * command.details["sharers"]
-    left = _leave(t, step, mesh, issued, busy)
+    ways = _ways(t, command, outgoing=True)
+    left = _leave(t, _directions(ways), mesh, issued, busy)
     t.count("busy_port", busy)
     t.count("sends", 1.0)
     t.count("sent_bytes", size)
     t.in_flight(left)
-    hops = _chosen((on, float(hops)) for _, hops, on in _moves(step))
+    hops = _chosen((on, float(way.distance)) for on, way in ways)
     arrival = left + t.costs[f"{link}.fixed"] + hops * t.costs[f"{link}.hop"]
     t.messages += 1
-    t.mailbox.append((step, jnp.broadcast_to(arrival, t.shape)))
+    t.mailbox.append(((mesh, step), jnp.broadcast_to(arrival, t.shape)))
 
 
-def _leave(t: Timing, step: Step | TracedStep, mesh: str, issued: Array, busy: Array) -> Array:
+def _leave(
+    t: Timing, directions: list[tuple[Any, str]], mesh: str, issued: Array, busy: Array
+) -> Array:
     """When a message has left the port of its direction."""
     if t.sends_once:
         name = f"port.{mesh}.N"  # a rank's only port, whichever it is
         t.clocks[name] = maximum(issued, t.clocks[name]) + busy
         return t.clocks[name]
     depth = getattr(t.machine, f"{mesh}_link").queue_depth_messages
-    ports = {d: f"{mesh}.{d}" for d, _ in _directions(step)}
-    free = _chosen((on, t.clocks[f"port.{ports[d]}"]) for d, on in _directions(step))
-    room = _chosen((on, t.clocks[f"taken.{ports[d]}.{depth - 1}"]) for d, on in _directions(step))
+    free = _chosen((on, t.clocks[f"port.{mesh}.{d}"]) for on, d in directions)
+    room = _chosen((on, t.clocks[f"taken.{mesh}.{d}.{depth - 1}"]) for on, d in directions)
     left = maximum(maximum(issued, free), room) + busy
-    for direction, on in _directions(step):
-        name = ports[direction]
+    for on, direction in directions:
+        name = f"{mesh}.{direction}"
         t.clocks[f"port.{name}"] = where(on, left, t.clocks[f"port.{name}"])
         places = [f"taken.{name}.{i}" for i in range(depth)]
         shifted = [t.never, *(t.clocks[place] for place in places[:-1])]
@@ -240,24 +239,26 @@ def _leave(t: Timing, step: Step | TracedStep, mesh: str, issued: Array, busy: A
 
 
 def _arrival(t: Timing, command: Command) -> Array:
-    step, mesh = command.details["step"], command.details["mesh"]
+    key = (command.details["mesh"], command.details["step"])
     t.count("recvs", 1.0)
-    index = next(i for i, (sent_in, _) in enumerate(t.mailbox) if sent_in is step)
+    index = next(i for i, (sent_in, _) in enumerate(t.mailbox) if sent_in == key)
     _, sent = t.mailbox.pop(index)
-    return _chosen((on, t.lanes.shift(sent, mesh, d, hops)) for d, hops, on in _moves(step))
+    ways = _ways(t, command, outgoing=False)
+    return _chosen((on, t.lanes.shift(sent, key[0], way.offset)) for on, way in ways)
 
 
 def _take(t: Timing, command: Command, time: Array) -> None:
     """Tell the sender when its message was taken."""
     if t.sends_once:
         return
-    step, mesh = command.details["step"], command.details["mesh"]
+    mesh = command.details["mesh"]
     for predicate in t.predicates:
         time = jnp.where(predicate, time, -jnp.inf)
     time = jnp.broadcast_to(time, t.shape)
-    for direction, hops, on in _moves(step):
-        back = where(on, t.lanes.shift(time, mesh, direction, -hops), -jnp.inf)
-        update = (f"taken.{mesh}.{direction}.0", back)
+    for on, way in _ways(t, command, outgoing=False):
+        rows, cols = way.offset
+        back = t.lanes.shift(where(on, time, t.never), mesh, (-rows, -cols))
+        update = (f"taken.{mesh}.{way.direction}.0", back)
         if t.predicates:
             t.taken_updates.append(update)
         else:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from ahbm_jax.machine.number import cdiv, floordiv, mod
-from ahbm_jax.machine.topology import Position, Step
+from ahbm_jax.machine.topology import Exchange, Position, Step
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.handle import Block, Blocks, Handle, Ref, Shape, Tensor, Tile, Tiles
 from ahbm_jax.tl.launch import Launch, launch_tensors, sink_tensor
@@ -62,7 +62,7 @@ class Values:
         self.launch, self.operands, self.pe_mesh = launch, operands, pe_mesh
         self.exact_p = exact_p
         self.cube, self.pe = jax.lax.axis_index("cube"), jax.lax.axis_index("pe")
-        self.mailbox: dict[tuple[str, str], list[tuple[Array, ...]]] = {}
+        self.mailbox: dict[tuple[str, Any], list[tuple[Array, ...]]] = {}
         self.stored: Stored | None = None
         self.predicates: list[Any] = []
         self.rules = RULES
@@ -233,17 +233,18 @@ class Values:
             preferred_element_type=jnp.float32,
         )
 
-    def neighbour(self, x: Array, mesh: str, step: Step) -> Array:
+    def neighbour(self, x: Array, mesh: str, step: Exchange) -> Array:
         """What the rank that sends to this one holds; those to which none does get another's."""
         rows, cols = self.extent(mesh)
         size = self.launch.placement.pes if mesh == "pe" else rows * cols
-        down, right = step.offset
         pairs, free = [], []
         for source in range(size):
-            row, col = source // cols + down, source % cols + right
-            target = row * cols + col
-            inside = 0 <= row < rows and 0 <= col < cols and target < size
-            (pairs if inside else free).append((source, target))
+            row, col = divmod(source, cols)
+            at = Position(row=row, col=col, rows=rows, cols=cols, count=size)
+            [(way, _)] = step.ways(at, outgoing=True)
+            there = at.moved(*way.offset)
+            inside = 0 <= there.row < rows and 0 <= there.col < cols and there.index < size
+            (pairs if inside else free).append((source, there.index))
         unused = sorted(set(range(size)) - {target for _, target in pairs})
         pairs += [(source, target) for (source, _), target in zip(free, unused, strict=True)]
         return jax.lax.ppermute(x, mesh, pairs)
@@ -289,7 +290,7 @@ def _gemm(self: Values, command: Command) -> Array:
     if "scale" in command.details["epilogue"]:
         product = product * self.launch.softmax_scale
     tile = b.tile if isinstance(b, Ref) and b.tensor.token_axis == 1 else None
-    return product if tile is None else jnp.where(_inside(tile, 1), product, jnp.nan)
+    return product if not isinstance(tile, Tile) else jnp.where(_inside(tile, 1), product, jnp.nan)
 
 
 def _ex_composite(self: Values, command: Command) -> tuple[Array, Array, Array]:
@@ -331,13 +332,13 @@ def _mask(self: Values, command: Command) -> Array:
 def _send(self: Values, command: Command) -> None:
     """Kept for the receive of the same step."""
     step, mesh = command.details["step"], command.details["mesh"]
-    self.mailbox.setdefault((mesh, step.direction), []).append(tuple(_payloads(command)))
+    self.mailbox.setdefault((mesh, step), []).append(tuple(_payloads(command)))
 
 
 def _recv(self: Values, command: Command) -> tuple[Array, ...]:
     """A full permutation along the mesh's axis."""
     step, mesh = command.details["step"], command.details["mesh"]
-    sent = self.mailbox[mesh, step.direction].pop(0)
+    sent = self.mailbox[mesh, step].pop(0)
     return tuple(self.neighbour(x, mesh, step) for x in sent)
 
 

@@ -14,39 +14,55 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from ahbm_jax.machine.number import Number, cdiv, clip, look_up, mod, whole
-from ahbm_jax.machine.topology import Position, Predicate, Step
+from ahbm_jax.machine.topology import Position, Way
 
 Place = tuple[int, int]  # row and column
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cycle:
-    """The cycle of every size of a mesh up to a largest one.
+    """The cycle of every size of a mesh up to a largest one; as a step, one turn of it.
 
-    `steps` are one turn of it: in one of them each position sends, and in one it receives. The
-    tables are by columns, count and position (or place in the cycle).
+    The tables are by columns, count and position (or place in the cycle). `leaving` and `coming`
+    hold the number of the way by which a position sends and receives; any, where it is alone.
     """
 
-    steps: tuple[Step, ...]
+    way_list: tuple[Way, ...]
     places: np.ndarray
     indices: np.ndarray
+    leaving: np.ndarray
+    coming: np.ndarray
 
     def before(self, at: Position, places: Number) -> Number:
         """Number of the position `places` before `at`: whose data is here after so many turns."""
         cols, count, index, back = (whole(x) for x in (at.cols, at.count, at.index, places))
         place = look_up(self.places, cols, count, index)
-        return look_up(self.indices, cols, count, mod(place - back, count))
+        found = look_up(self.indices, cols, count, mod(place - back, count))
+        return found if isinstance(found, int) else found.astype(jnp.asarray(at.index).dtype)
 
-    def steps_of(self, at: Position) -> tuple[Step, ...]:
-        """The steps in which somebody sends, where the size of the mesh is known."""
-        if not (isinstance(at.cols, int) and isinstance(at.count, int)):
-            return self.steps
-        taken = set(_edges(_order(at.cols, at.count)))
-        return tuple(step for step in self.steps if step.offset in taken)
+    def ways(self, at: Position, *, outgoing: bool) -> list[tuple[Way, Any]]:
+        """Ways that a message from (or to) the rank at `at` may take, and whether it does."""
+        last = self.places.shape[-1] - 1  # a position that is asked about may be outside the mesh
+        place = (whole(at.cols), whole(at.count), whole(clip(at.index, 0, last)))
+        number = look_up(self.leaving if outgoing else self.coming, *place)
+        ways = enumerate(self.way_list)
+        if isinstance(number, int):
+            return [(way, True) for i, way in ways if i == number]
+        return [(way, number == i) for i, way in ways]
+
+    def sends(self, at: Position) -> Number:
+        """Whether the rank at `at` sends: all do, unless one is alone."""
+        return (at.count > 1) & at.used
+
+    def receives(self, at: Position) -> Number:
+        """Whether the rank at `at` receives."""
+        return self.sends(at)
 
 
 @functools.lru_cache(maxsize=64)
@@ -54,20 +70,24 @@ def cycle(rows: int, cols: int) -> Cycle:
     """The cycle of meshes of at most `rows` x `cols`: rectangles, and two rows the last ragged."""
     shape = (cols + 1, rows * cols + 1, rows * cols)
     places, indices = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-    senders: dict[Place, np.ndarray] = {}
+    leaving, coming = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+    ways = [Way("E", 1)]
     for width in range(1, cols + 1):
         for count in range(1, rows * width + 1):
             if count % width and count > 2 * width:
                 continue
             order = _order(width, count)
-            for place, (row, col) in enumerate(order):
-                places[width, count, row * width + col] = place
-                indices[width, count, place] = row * width + col
-            for (row, col), offset in zip(order, _edges(order), strict=False):
-                table = senders.setdefault(offset, np.zeros(shape, bool))
-                table[width, count, row * width + col] = True
-    steps = [_step(offset, senders[offset]) for offset in sorted(senders, key=_by_distance)]
-    return Cycle(tuple(steps), places, indices)
+            numbers = [row * width + col for row, col in order]
+            for place, index in enumerate(numbers):
+                places[width, count, index] = place
+                indices[width, count, place] = index
+            for place, offset in enumerate(_edges(order)):
+                way = _way(offset)
+                if way not in ways:
+                    ways.append(way)
+                leaving[width, count, numbers[place]] = ways.index(way)
+                coming[width, count, numbers[(place + 1) % count]] = ways.index(way)
+    return Cycle(tuple(ways), places, indices, leaving, coming)
 
 
 def _edges(order: list[Place]) -> list[Place]:
@@ -77,20 +97,11 @@ def _edges(order: list[Place]) -> list[Place]:
     return [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise([*order, order[0]])]
 
 
-def _by_distance(offset: Place) -> tuple[int, Place]:
-    return abs(offset[0]) + abs(offset[1]), offset
-
-
-def _step(offset: Place, table: np.ndarray) -> Step:
+def _way(offset: Place) -> Way:
     rows, cols = offset
     legs = [(("W", "E")[cols > 0], abs(cols)), (("N", "S")[rows > 0], abs(rows))]
     (direction, hops), *turn = [leg for leg in legs if leg[1]]
-    return Step(direction, hops, _listed(table), *turn)
-
-
-def _listed(table: np.ndarray) -> Predicate:
-    last = table.shape[-1] - 1  # a position that is asked about may be outside of the mesh
-    return lambda at: look_up(table, *map(whole, (at.cols, at.count, clip(at.index, 0, last))))
+    return Way(direction, hops, *turn)
 
 
 def _order(cols: int, count: int) -> list[Place]:

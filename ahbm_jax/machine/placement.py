@@ -12,6 +12,7 @@ on cube i mod C, PE (i // C) mod P) and `zigzag` (of 2 R blocks, rank r owns blo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +76,21 @@ class Placement:
             block = floordiv(tokens, self.block_tokens)
             return minimum(block, 2 * self.ranks - 1 - block)
         return mod(tokens, self.ranks)
+
+    @property
+    def interleaved(self) -> Number:
+        """Tokens that pass for one more on each rank."""
+        return 1 if self.layout in ("contiguous", "zigzag") else self.ranks
+
+    def turn(self, tokens: Number) -> Number:
+        """The number of tokens, over `tokens`, at which another rank begins to be filled.
+
+        Infinite where ranks are filled in turn, token by token.
+        """
+        if self.layout not in ("contiguous", "zigzag"):
+            return math.inf
+        size = self.shard_tokens if self.layout == "contiguous" else self.block_tokens
+        return (floordiv(tokens, size) + 1) * size
 
     def length_at(self, order: Number, tokens: Number) -> Number:
         """Tokens, of the first `tokens`, on the rank at `order` in fill order."""

@@ -15,7 +15,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -61,16 +61,15 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One step of a plan: `senders` pass their partial `hops` away in `direction`.
+class Way:
+    """From one rank to another: `hops` in `direction`.
 
-    With a `turn` (direction, hops) the message then goes on at a right angle: the way to a place
-    that no straight line leads to.
+    With a `turn` (direction, hops) it then goes on at a right angle: the way to a place that no
+    straight line leads to.
     """
 
     direction: str
     hops: int
-    senders: Predicate
     turn: tuple[str, int] | None = None
 
     @property
@@ -86,13 +85,47 @@ class Step:
         rows, cols = self.offset
         return abs(rows) + abs(cols)
 
+
+class Exchange(Protocol):
+    """Messages that ranks of a mesh send each other in one step."""
+
+    def ways(self, at: Position, *, outgoing: bool) -> list[tuple[Way, Any]]:
+        """Ways that a message from (or to) the rank at `at` may take, and whether it does."""
+        ...
+
+    def sends(self, at: Position) -> Number:
+        """Whether the rank at `at` sends."""
+        ...
+
+    def receives(self, at: Position) -> Number:
+        """Whether the rank at `at` receives."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a plan: `senders` pass their partial `hops` away in `direction`."""
+
+    direction: str
+    hops: int
+    senders: Predicate
+
+    @property
+    def way(self) -> Way:
+        """The way of each message."""
+        return Way(self.direction, self.hops)
+
+    def ways(self, at: Position, *, outgoing: bool) -> list[tuple[Way, Any]]:
+        """Ways that a message from (or to) the rank at `at` may take, and whether it does."""
+        return [(self.way, True)]
+
     def sends(self, at: Position) -> Number:
         """Whether the rank at `at` sends in this step."""
         return self.senders(at) & at.used
 
     def receives(self, at: Position) -> Number:
         """Whether the rank at `at` receives in this step."""
-        rows, cols = self.offset
+        rows, cols = self.way.offset
         source = at.moved(-rows, -cols)
         inside = (source.row >= 0) & (source.col >= 0) & (source.col < at.cols)
         return self.senders(source) & source.used & inside & at.used

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +17,14 @@ from typing import Any, Protocol
 from ahbm_jax.errors import AhbmError
 from ahbm_jax.machine.cycle import Cycle, cycle
 from ahbm_jax.machine.number import cdiv, clip, maximum, minimum
-from ahbm_jax.machine.topology import CUBE_COLLECTIVES, PE_COLLECTIVES, Collective, Position, Step
+from ahbm_jax.machine.topology import (
+    CUBE_COLLECTIVES,
+    PE_COLLECTIVES,
+    Collective,
+    Exchange,
+    Position,
+    Step,
+)
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.handle import Block, Blocks, Handle, Number, Ref, Shape, Tensor, Tile, Tiles
 from ahbm_jax.tl.launch import Launch
@@ -247,13 +255,13 @@ class Context:
         return self._emit("broadcast", x, shape=(x.shape[0], columns))
 
     def mask(self, scores: Handle, tile: Tile) -> Handle:
-        """-inf where a query row must not see a token of `tile`: in its future, or past a window."""
+        """-inf where a query row must not see a token of `tile`: its future, or past a window."""
         return self._emit("mask", scores, shape=scores.shape, details={"tile": tile})
 
     # Messages -------------------------------------------------------------------------------
 
     def send(
-        self, step: Step, mesh: str, value: Handle | Sequence[Handle], *, sharers: Number = 1
+        self, step: Exchange, mesh: str, value: Handle | Sequence[Handle], *, sharers: Number = 1
     ) -> None:
         """Send a matrix, or several packed in one message, along `step` on mesh `pe` or `cube`.
 
@@ -263,13 +271,13 @@ class Context:
         details = {"step": step, "mesh": mesh, "sharers": sharers}
         self._run(Command(op="send", operands=values, details=details))
 
-    def recv(self, step: Step, mesh: str, like: Handle | Sequence[Handle]) -> Any:
+    def recv(self, step: Exchange, mesh: str, like: Handle | Sequence[Handle]) -> Any:
         """Receive what the neighbour sent in `step`, shaped as `like`; holds the CPU till there."""
         return self._receive("recv", step, mesh, like, None)
 
     def recv_async(
         self,
-        step: Step,
+        step: Exchange,
         mesh: str,
         like: Handle | Sequence[Handle | Ref],
         out: Sequence[Handle] | None = None,
@@ -338,7 +346,8 @@ class Context:
     def chunks(self, tensor: Tensor, queries: Block, extent: Number | None = None) -> Tiles:
         """As `tiles`, of all ranks of the group at once: tile n is tile n of every rank."""
         placement = self._interpreter.launch.placement
-        return self._tiles(tensor, queries, extent, placement.fewest, placement.most, None)
+        all_ranks = self._tiles(tensor, queries, extent, placement.fewest, placement.most, None)
+        return replace(all_ranks, own=self.tiles(tensor, queries, extent))
 
     def _tiles(
         self,
@@ -420,13 +429,9 @@ class Context:
         """`carry = body(step, carry)` for each step of the launch's reduce on `mesh`."""
         return self._interpreter.steps(self.plan(mesh), mesh, body, carry)
 
-    def rotate(self, mesh: str, body: Callable[[Any, Any], Any], carry: Any) -> Any:
-        """`carry = body(step, carry)` for each step of one turn of the cycle through `mesh`.
-
-        In one of the steps this rank sends, in one it receives.
-        """
-        steps = self._cycle(mesh).steps_of(self.position(mesh))
-        return self._interpreter.steps(steps, mesh, body, carry)
+    def onward(self, mesh: str) -> Exchange:
+        """The step in which each rank sends to the next one of the cycle through `mesh`."""
+        return self._cycle(mesh)
 
     def upstream(self, mesh: str, turns: Number) -> Number:
         """Number of the PE or CUBE whose data is here after so many turns of the cycle."""
@@ -496,7 +501,7 @@ class Context:
         where = f" at {frame.filename}:{frame.lineno}" if frame else ""
         return KernelError(f"`tl.{op}`{where}: {problem}")
 
-    def _receive(self, op: str, step: Step, mesh: str, like: Any, out: Any) -> Any:
+    def _receive(self, op: str, step: Exchange, mesh: str, like: Any, out: Any) -> Any:
         likes = [
             Handle(self, x.shape, x.tensor.element_bytes, None) if isinstance(x, Ref) else x
             for x in ((like,) if isinstance(like, Handle) else like)

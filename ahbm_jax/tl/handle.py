@@ -129,24 +129,25 @@ class Blocks:
     @property
     def count(self) -> Number:
         """Blocks (or rounds) that hold a token."""
-        return cdiv(self.length, self._round_extent)
+        return cdiv(self.length, self.round_extent)
 
     @property
     def full(self) -> Number:
         """Leading blocks (or rounds) that are full."""
-        return floordiv(self.length, self._round_extent)
+        return floordiv(self.length, self.round_extent)
 
     @property
     def _alone(self) -> bool:
         return isinstance(self.sharers, int) and self.sharers == 1
 
     @property
-    def _round_extent(self) -> Number:
+    def round_extent(self) -> Number:
+        """Query tokens of a full round."""
         return self.extent if self._alone else self.extent * self.sharers
 
     def at(self, index: Number, *, full: bool = False) -> Block:
         """Block number `index`, or this rank's of that round, which the caller may know is full."""
-        extent = self._round_extent
+        extent = self.round_extent
         whole = self._block(index, index * extent, extent, full)
         if self._alone:
             return whole
@@ -199,7 +200,8 @@ class Tiles:
 
     Some row sees the tokens [start, end), and every row those of [all_start, all_end). Tiles begin
     at multiples of `extent`; those that no row sees are left out. `owner` is the rank, (CUBE, PE),
-    whose shard it is, or None: this one's.
+    whose shard it is, or None: this one's. Where tile n is
+    tile n of every rank, `own` are this rank's.
     """
 
     start: Number
@@ -209,6 +211,7 @@ class Tiles:
     extent: Number
     queries: Block
     owner: tuple[Number, Number] | None = None
+    own: Tiles | None = None
 
     @property
     def first(self) -> Number:

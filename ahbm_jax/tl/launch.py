@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from jax.errors import TracerArrayConversionError
+
 from ahbm_jax.machine.number import floordiv
 from ahbm_jax.machine.placement import Placement
 from ahbm_jax.tl.handle import Tensor
@@ -40,11 +43,11 @@ class Launch:
       level2: reduce over PEs.
       level1: reduce over CUBEs.
       packed: (m, l, O) in one message.
-      ring_chunk_tokens: KV tokens of a CUBE that go round the ring at once, a multiple of P;
-        None: a tile of each PE.
+      ring_chunk_tokens: KV tokens of a CUBE that go round the ring at once, a multiple of P.
       ring_feed: how they get to all PEs of a CUBE. `gather`: each PE passes its part to the next
         CUBE, where it then goes round the PEs. `lanes`: each part first goes round the PEs of its
         own CUBE, and each PE passes every part to the next CUBE.
+      spreads_rows: whether there are query tokens for each PE of a CUBE (T >= P).
       users: requests, one after the other.
     """
 
@@ -67,16 +70,23 @@ class Launch:
     level2: str = "tree"
     level1: str = "mesh"
     packed: bool = False
-    ring_chunk_tokens: Number | None = None
+    ring_chunk_tokens: Number = 0
     ring_feed: str = RING_FEEDS[0]
+    spreads_rows: bool = False
     users: Number = 1
 
     @property
     def ring_part_tokens(self) -> Number:
         """KV tokens of one PE in a chunk of the ring."""
-        if self.ring_chunk_tokens is None:
-            return self.tile_tokens
         return floordiv(self.ring_chunk_tokens, self.placement.pes)
+
+
+def spreads_rows(query_tokens: Any, pes: Any) -> bool:
+    """Whether there are query tokens for each PE; so it is taken to be of traced numbers."""
+    try:
+        return not np.any(np.asarray(query_tokens) < np.asarray(pes))
+    except TracerArrayConversionError:
+        return True
 
 
 def launch_tensors(launch: Launch, **data: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -23,17 +23,16 @@ def at(index: int, size: tuple[int, int, int]) -> Position:
 def edges(size: tuple[int, int, int]) -> dict[int, tuple[int, int]]:
     """(successor, hops) of each position; each sends once and receives once in a turn."""
     plan = cycle(*MOST[size[1] > 5 or size[2] < size[0] * size[1]])
-    found, received = {}, []
-    for step in plan.steps_of(at(0, size)):
-        rows, cols = step.offset
-        for index in range(size[2]):
-            if step.sends(at(index, size)):
-                assert index not in found
-                target = at(index, size).moved(rows, cols)
-                assert step.receives(target), "a message without a receiver"
-                found[index] = target.index, step.distance
-        received += [i for i in range(size[2]) if step.receives(at(i, size))]
-    assert sorted(received) == sorted(found)
+    found: dict[int, tuple[int, int]] = {}
+    if not plan.sends(at(0, size)):
+        return found
+    for index in range(size[2]):
+        assert plan.sends(at(index, size))
+        [(way, _)] = plan.ways(at(index, size), outgoing=True)
+        target = at(index, size).moved(*way.offset)
+        assert plan.ways(target, outgoing=False) == [(way, True)]
+        assert plan.receives(target), "a message without a receiver"
+        found[index] = target.index, way.distance
     return found
 
 
@@ -80,8 +79,8 @@ def test_three_by_three() -> None:
 
 def test_one_position_below_a_row_is_reached_round_a_corner() -> None:
     """It has one neighbour in a straight line, and a cycle needs two."""
-    steps = cycle(2, 4).steps_of(at(0, (2, 4, 5)))
-    assert [(s.direction, s.hops, s.turn) for s in steps if s.turn] == [("W", 3, ("S", 1))]
+    [(way, _)] = cycle(2, 4).ways(at(3, (2, 4, 5)), outgoing=True)
+    assert (way.direction, way.hops, way.turn) == ("W", 3, ("S", 1))
     assert edges((2, 4, 5))[3] == (4, 4)
 
 
@@ -104,7 +103,7 @@ def test_arrays_agree_with_integers() -> None:
         index = np.arange(count)
         places = {"row": index // cols, "col": index % cols}
         right = [[plan.before(at(i, size), n) for i in range(count)] for n in range(count)]
-        sends = [[step.sends(at(i, size)) for i in range(count)] for step in plan.steps]
+        ways = [plan.ways(at(i, size), outgoing=True) for i in range(count)]
         axis = Position(
             **{k: jnp.asarray(x) for k, x in places.items()}, rows=rows, cols=cols, count=count
         )
@@ -116,4 +115,6 @@ def test_arrays_agree_with_integers() -> None:
         for place in (axis, padded):
             got = [plan.before(place, n).tolist() for n in range(count)]
             assert got == right
-            assert [jnp.asarray(s.sends(place)).tolist() for s in plan.steps] == sends
+            assert plan.sends(place).tolist() == [True] * count
+            taken = plan.ways(place, outgoing=True)
+            assert [[(way, True) for way, on in taken if on[i]] for i in range(count)] == ways
