@@ -6,7 +6,7 @@ a driver would see: skipped tiles leave no trace, and each message has one sende
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -154,16 +154,20 @@ class Record:
             result = body(blocks.at(index))
         return result
 
+    def block(self, blocks: Blocks, index: int) -> Block:
+        """This rank's block."""
+        return blocks.at(index)
+
     def sinks(self) -> Tensor:
         """Sink logits of the rows."""
         return sink_tensor(self.launch)
 
     def steps(
-        self, plan: tuple[Step, ...], mesh: str, body: Callable[[Step, Any], Any], carry: Any
+        self, plan: Sequence[Any], mesh: str, body: Callable[[Any, Any], Any], carry: Any
     ) -> Any:
-        """One pass per step of the plan."""
-        for step in plan:
-            carry = body(step, carry)
+        """One pass per item of the plan."""
+        for item in plan:
+            carry = body(item, carry)
         return carry
 
     def repeat(self, count: int, body: Callable[[], None]) -> None:

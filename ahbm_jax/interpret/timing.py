@@ -19,7 +19,8 @@ from ahbm_jax.interpret.algebra import maximum
 from ahbm_jax.interpret.iteration import Iteration, LoopMap, is_handle
 from ahbm_jax.interpret.lanes import CLASSES, CUBE_CLASSES, RANKS, ROOTS, Lanes
 from ahbm_jax.interpret.progression import block_period
-from ahbm_jax.interpret.readiness import PendingScopes, Ready, TracedStep
+from ahbm_jax.interpret.readiness import PendingScopes, Ready
+from ahbm_jax.interpret.traced_plan import Plan, TracedPlan, steps_of
 from ahbm_jax.machine.costs import Costs
 from ahbm_jax.machine.number import clip, floordiv
 from ahbm_jax.machine.params import Machine
@@ -31,7 +32,7 @@ from ahbm_jax.tl.scratch import Scratch
 
 Array = jax.Array
 MESHES, DIRECTIONS = ("pe", "cube"), ("N", "S", "E", "W")
-SCOPE_DEPTHS, ARENAS = 3, 2  # nested scopes, and arenas of each, that the state has room for
+SCOPE_DEPTHS, ARENAS = 4, 2  # nested scopes, and arenas of each, that the state has room for
 PENDING = ("exists", "span", "work")  # of a P V that waits for GEMM: its sizes, as times
 ENGINES = ("cpu", "dma", "gemm", "math", "port")
 COMMAND_COUNTS = (
@@ -47,6 +48,10 @@ COMMAND_COUNTS = (
 COUNTS = (*COMMAND_COUNTS, "macs", "math_elements", *(f"busy_{engine}" for engine in ENGINES))
 
 
+class MeshUsedAgain(Exception):
+    """A mesh is used after a plan that was timed as if it were the only one: see `careful`."""
+
+
 class Timing:
     """Interpreter of all ranks' programs at once.
 
@@ -58,6 +63,8 @@ class Timing:
       batch: points in a batch.
       rules: the rule of each operation.
       counting: whether to keep the counters, which latency does not need.
+      careful: keep the clocks of all ports in every plan. Without it, `MeshUsedAgain` may be
+        raised: then they matter.
     """
 
     def __init__(
@@ -70,9 +77,10 @@ class Timing:
         batch: int,
         rules: dict[str, Callable[[Timing, Command], Any]],
         counting: bool,
+        careful: bool = False,
     ) -> None:
         self.machine, self.costs, self.numbers, self.launch = machine, costs, numbers, launch
-        self.batch, self.rules, self.counting = batch, rules, counting
+        self.batch, self.rules, self.counting, self.careful = batch, rules, counting, careful
         self.dtype = jnp.result_type(costs["math.pass"])
         self.never = jnp.full((1, 1, 1), -jnp.inf, self.dtype)
         self.zero = jnp.zeros((1, 1, 1), self.dtype)
@@ -89,7 +97,8 @@ class Timing:
         self.windows = self.zero  # scratch for the windows of the composites in flight, once used
         self.counts: dict[str, Array] = dict.fromkeys(COUNTS, self.zero)
         self.mailbox: list[tuple[Any, Array]] = []  # (step, arrival at its sender)
-        self.meshes_used: set[str] = set()  # on which something was sent
+        self.meshes_used: set[str] = set()  # on which a plan was run
+        self.meshes_sent_once: set[str] = set()  # and that left no trace on its ports
         self.sends_once = False  # in the plan being run each rank sends in one step only
         self.messages = 0  # sent in the present step
         self.repeating = False
@@ -356,6 +365,10 @@ class Timing:
         nothing = self.made(None)
         return jax.tree.map(lambda h: replace(h, payload=nothing), result[0], is_leaf=is_handle)
 
+    def block(self, blocks: Blocks, index: Array) -> Block:
+        """This rank's block."""
+        return blocks.at(index)
+
     def sinks(self) -> Tensor:
         """Sink logits of the rows."""
         return sink_tensor(self.launch)
@@ -367,38 +380,42 @@ class Timing:
 
         return with_loop_cost
 
-    def steps(
-        self, plan: tuple[Step, ...], mesh: str, body: Callable[[Any, Any], Any], carry: Any
-    ) -> Any:
-        """The steps of a plan as one compiled body, each with its moves and its ranks."""
+    def steps(self, plan: Plan, mesh: str, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        """The items of a plan as one compiled body, each with its moves and its ranks.
+
+        The body may run the steps of another mesh.
+        """
         if not plan:
             return carry
         self.position(mesh)
-        moves = tuple(dict.fromkeys((step.direction, step.hops) for step in plan))
-        which = jnp.array([moves.index((step.direction, step.hops)) for step in plan])
-        sends, receives = self.lanes.movement(plan, mesh)
+        steps = steps_of(plan)
+        traced = TracedPlan(plan, *self.lanes.movement(steps, mesh), self.dtype)
         depth = getattr(self.machine, f"{mesh}_link").queue_depth_messages
 
-        def counting_messages(step: TracedStep, carry: Any) -> Any:
+        def counting_messages(item: Any, carry: Any) -> Any:
             self.messages = 0
-            return body(step, carry)
+            return body(item, carry)
 
+        outer = self.sends_once, self.messages
         iteration = Iteration(self, counting_messages, carry)
-        self.sends_once = self._sends_once(plan, mesh)
-        iteration.probe(TracedStep(moves, which[0], sends[0], receives[0]))
-        self.sends_once &= self.messages <= depth
-        iteration.scan(lambda x: TracedStep(moves, *x), (which, sends, receives), len(plan))
-        self.sends_once = False
+        self.sends_once = self._sends_once(steps, mesh)
+        if self.sends_once:
+            iteration.probe(traced.first)
+            self.sends_once = self.messages <= depth
+        iteration.scan(traced.item, traced.xs, len(plan))
+        if self.sends_once:
+            self.meshes_sent_once.add(mesh)
+        self.sends_once, self.messages = outer
         self.meshes_used.add(mesh)
         return iteration.finish()
 
-    def _sends_once(self, plan: tuple[Step, ...], mesh: str) -> bool:
-        """Whether each rank sends in one step of `plan` alone, and nothing else on its mesh.
+    def _sends_once(self, steps: tuple[Step, ...], mesh: str) -> bool:
+        """Whether each rank sends in one of `steps` alone, and nothing else on its mesh.
 
         If its messages also fit the queue, it never waits for room, and uses one port.
         """
-        sends, _ = movement(plan, *self.extent(mesh), ragged=mesh == "pe")
-        alone = mesh not in self.meshes_used and not self.repeating
+        sends, _ = movement(steps, *self.extent(mesh), ragged=mesh == "pe")
+        alone = mesh not in self.meshes_used and not (self.repeating or self.careful)
         return alone and int(sends.sum(axis=1).max()) <= 1
 
     def repeat(self, count: Number, body: Callable[[], None]) -> None:

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 
 from ahbm_jax.interpret.algebra import maximum
 from ahbm_jax.interpret.pipeline import streamed
-from ahbm_jax.interpret.readiness import PendingScopes, Ready, TracedStep
-from ahbm_jax.interpret.timing import PENDING, Timing
+from ahbm_jax.interpret.readiness import PendingScopes, Ready
+from ahbm_jax.interpret.timing import PENDING, MeshUsedAgain, Timing
+from ahbm_jax.interpret.traced_plan import TracedStep
 from ahbm_jax.machine.number import where
 from ahbm_jax.machine.topology import Step
 from ahbm_jax.tl.command import Command
@@ -224,6 +225,8 @@ def _leave(t: Timing, step: Step | TracedStep, mesh: str, issued: Array, busy: A
         name = f"port.{mesh}.N"  # a rank's only port, whichever it is
         t.clocks[name] = maximum(issued, t.clocks[name]) + busy
         return t.clocks[name]
+    if mesh in t.meshes_sent_once:
+        raise MeshUsedAgain
     depth = getattr(t.machine, f"{mesh}_link").queue_depth_messages
     ports = {d: f"{mesh}.{d}" for d, _ in _directions(step)}
     free = _chosen((on, t.clocks[f"port.{ports[d]}"]) for d, on in _directions(step))

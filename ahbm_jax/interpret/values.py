@@ -16,8 +16,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ahbm_jax.interpret.traced_plan import Plan, TracedPlan, steps_of
+from ahbm_jax.machine.fan_out import Round
 from ahbm_jax.machine.number import cdiv, floordiv, mod
-from ahbm_jax.machine.topology import OFFSET, Position, Step
+from ahbm_jax.machine.topology import OFFSET, Position
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.handle import Block, Blocks, Handle, Ref, Shape, Tensor, Tile, Tiles
 from ahbm_jax.tl.launch import Launch, launch_tensors, sink_tensor
@@ -102,21 +104,12 @@ class Values:
 
     def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any:
         """As many iterations as the fullest rank needs; a rank keeps those of its own tiles."""
-        handles, tree = jax.tree.flatten(carry, is_leaf=_is_handle)
-
-        def one(arrays: list[Array], index: Array) -> tuple[list[Array], None]:
-            tile = tiles.at(tiles.first + index)
-            carried = _with_payloads(handles, arrays)
-            out = jax.tree.leaves(body(tile, jax.tree.unflatten(tree, carried)), is_leaf=_is_handle)
-            kept = [
-                jnp.where(tile.exists, new.payload, old)
-                for new, old in zip(out, arrays, strict=True)
-            ]
-            return kept, None
-
         count = cdiv(self.launch.placement.shard_tokens, tiles.extent)
-        arrays, _ = jax.lax.scan(one, [h.payload for h in handles], jnp.arange(count))
-        return jax.tree.unflatten(tree, _with_payloads(handles, arrays))
+
+        def tile_at(index: Array) -> Tile:
+            return tiles.at(tiles.first + index)
+
+        return _scan(tile_at, jnp.arange(count), body, carry, lambda tile: tile.exists)
 
     def for_each(self, blocks: Blocks, body: Callable[[Block], Any]) -> Any:
         """One pass per block; rows of the results and of what is stored are joined."""
@@ -140,14 +133,24 @@ class Values:
         handles, tree = shapes
         return jax.tree.unflatten(tree, _with_payloads(handles, [joined(x) for x in payloads]))
 
+    def block(self, blocks: Blocks, index: Any) -> Block:
+        """A block of full width; rows past the last query are cut when all are put together."""
+        return blocks.at(index, full=True)
+
     def sinks(self) -> Tensor:
         """Sink logits of the rows."""
         return sink_tensor(self.launch, self.operands.sinks)
 
-    def steps(
-        self, plan: tuple[Step, ...], mesh: str, body: Callable[[Step, Any], Any], carry: Any
-    ) -> Any:
-        """One pass per step of the plan."""
+    def steps(self, plan: Plan, mesh: str, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        """One pass per item of the plan; rounds, which are alike, share one compiled body."""
+        if plan and isinstance(plan[0], Round):
+            here, steps = self.position(mesh), steps_of(plan)
+            sends, receives = (
+                jnp.stack([jnp.asarray(holds(here)) for holds in predicates])
+                for predicates in ([s.sends for s in steps], [s.receives for s in steps])
+            )
+            traced = TracedPlan(plan, sends, receives, jnp.int32)
+            return _scan(traced.item, traced.xs, body, carry)
         for step in plan:
             carry = body(step, carry)
         return carry
@@ -229,6 +232,29 @@ def _with_payloads(handles: list[Handle], arrays: list[Array]) -> list[Handle]:
     return [replace(h, payload=x) for h, x in zip(handles, arrays, strict=True)]
 
 
+def _scan(
+    item_of: Callable[[Any], Any],
+    xs: Any,
+    body: Callable[[Any, Any], Any],
+    carry: Any,
+    holds: Callable[[Any], Any] = lambda item: True,
+) -> Any:
+    """`carry = body(item, carry)` for each item, kept where it `holds`."""
+    handles, tree = jax.tree.flatten(carry, is_leaf=_is_handle)
+
+    def one(arrays: list[Array], x: Any) -> tuple[list[Array], None]:
+        item = item_of(x)
+        carried = jax.tree.unflatten(tree, _with_payloads(handles, arrays))
+        out = jax.tree.leaves(body(item, carried), is_leaf=_is_handle)
+        kept = [
+            jnp.where(holds(item), new.payload, old) for new, old in zip(out, arrays, strict=True)
+        ]
+        return kept, None
+
+    arrays, _ = jax.lax.scan(one, [h.payload for h in handles], xs)
+    return jax.tree.unflatten(tree, _with_payloads(handles, arrays))
+
+
 def _inside(tile: Tile, axis: int) -> Array:
     inside = jnp.arange(tile.extent) < tile.size
     return inside[None, :] if axis == 1 else inside[:, None]
@@ -289,10 +315,11 @@ def _mask(self: Values, command: Command) -> Array:
     (scores,) = _payloads(command)
     tile, launch = command.details["tile"], self.launch
     slot = tile.start + jnp.arange(tile.extent)
-    token = launch.placement.token(self.cube, self.pe, slot)[None, :]
+    cube, pe = (self.cube, self.pe) if tile.owner is None else tile.owner
+    token = launch.placement.token(cube, pe, slot)[None, :]
     row = jnp.arange(scores.shape[0])[:, None]
     position = tile.tiles.queries.position + floordiv(row, launch.group)
-    visible = _inside(tile, 1) & (token <= position)
+    visible = _inside(tile, 1) & (token <= position) & (token < launch.context_tokens)
     if launch.window is not None:
         visible = visible & (token > position - launch.window)
     return jnp.where(visible, scores, -jnp.inf)

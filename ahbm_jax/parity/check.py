@@ -91,7 +91,7 @@ def check_parity(
     seed: int, count: int, *, kernel: str | Kernel = "decode", variant: str | None = None
 ) -> list[CaseResult]:
     """Every hard case, and `count` random ones, all drawn from `seed`."""
-    cases = [*hard_cases(seed), *random_cases(seed, count)]
+    cases = [*hard_cases(seed), *random_cases(seed, count, kernel)]
     return [run_case(case, kernel=kernel, variant=variant) for case in cases]
 
 

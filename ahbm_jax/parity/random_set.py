@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ahbm_jax.kernel_names import variant_names
+from ahbm_jax.kernel_names import Kernel, variant_names
 from ahbm_jax.machine.placement import LAYOUTS
 from ahbm_jax.machine.topology import CUBE_COLLECTIVES, PE_COLLECTIVES
 from ahbm_jax.parity.case import STORAGE, Case, garbage_past
@@ -40,10 +40,13 @@ KNOBS: dict[str, Sequence[Any]] = {
 }
 
 
-def random_cases(seed: int, count: int) -> list[Case]:
-    """The first `count` cases of `seed`; each knob takes all its values before one comes again."""
+def random_cases(seed: int, count: int, kernel: str | Kernel = "decode") -> list[Case]:
+    """The first `count` cases of `seed`; each knob takes all its values before one comes again.
+
+    Variants are those of `kernel`.
+    """
     rng = np.random.default_rng([seed, 1])
-    knobs = {**KNOBS, "variant": variant_names("decode")}
+    knobs = {**KNOBS, "variant": variant_names(kernel) or (None,)}
     decks = {name: _deck(rng, values) for name, values in knobs.items()}
     return [
         _draw(index, rng, {name: next(deck) for name, deck in decks.items()})

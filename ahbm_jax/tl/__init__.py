@@ -1,18 +1,27 @@
 """What a kernel author imports."""
 
+from ahbm_jax.machine.fan_out import Round
 from ahbm_jax.machine.topology import Step
 from ahbm_jax.tl.context import LOWEST, Context, KernelError
 from ahbm_jax.tl.handle import Block, Handle, Ref, Tensor, Tile, Tiles
+from ahbm_jax.tl.program import AT_ROOT, BY_RANK, FOLDED, ONE, PER_CUBE, declare
 
 __all__ = [
+    "AT_ROOT",
+    "BY_RANK",
+    "FOLDED",
     "LOWEST",
+    "ONE",
+    "PER_CUBE",
     "Block",
     "Context",
     "Handle",
     "KernelError",
     "Ref",
+    "Round",
     "Step",
     "Tensor",
     "Tile",
     "Tiles",
+    "declare",
 ]
