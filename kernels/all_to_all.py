@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from functools import partial as partial_of
 from typing import Any
 
-from ahbm_jax.tl import Context, Handle, Round, Step
+from ahbm_jax.tl import Context, Handle, Round, Way
 
 Data = tuple[Handle, ...]
 State = tuple[Handle, ...]
 Rank = tuple[Any, Any]  # (CUBE, PE)
-Move = tuple[Step, Any, Any]  # a step, whether this rank sends in it, whether it receives
+Move = tuple[Way, Any, Any]  # a way, whether this rank sends on it, whether it receives
 WAYS = 2
 
 
@@ -67,61 +67,45 @@ def fan_out(
     held: Any,
     packed: bool,
 ) -> State:
-    """`state = take(state, data, position, came)`, both ways in each round on one mesh.
+    """`state = take(state, data, position, came)`, for both ways of each round on one mesh.
 
-    `came` says whether data came that way, `position` whose it is; `held` whether the ranks of
-    this line have any.
+    `came` says whether data came, `position` whose it is; `held` whether the ranks of this line
+    have any.
     """
 
     def one_round(both: Round, carry: tuple[State, Data, Data]) -> tuple[State, Data, Data]:
         state, *passed = carry
-        at = tl.position(mesh)
-        ways = [
-            [(step, held & step.sends(at), held & step.receives(at)) for step in way]
-            for way in both.ways
-        ]
+        at, ways = tl.position(mesh), (both.forward, both.backward)
+        moves = [(way, held & way.sends(at), held & way.receives(at)) for way in ways]
         with tl.scratch_scope():
-            forward, backward = exchange(tl, mesh, ways, passed, packed=packed)
-            for way, data, position in zip(
-                ways, (forward, backward), both.origins(at), strict=True
-            ):
-                state = take(state, data, position, any_of([came for _, _, came in way]))
-        return state, forward, backward
+            came = exchange(tl, mesh, moves, passed, packed=packed)
+            for data, (_, _, here), position in zip(came, moves, both.origins(at), strict=True):
+                state = take(state, data, position, here)
+        return state, *came
 
     return tl.steps(mesh, one_round, (state, data, data), "fan_out")[0]
 
 
 def exchange(
-    tl: Context, mesh: str, ways: Sequence[Sequence[Move]], passed: Sequence[Data], *, packed: bool
-) -> list[Data]:
-    """Send what is `passed` on each way; returns what came that way, maybe still in flight."""
+    tl: Context, mesh: str, moves: Sequence[Move], passed: Sequence[Data], *, packed: bool
+) -> tuple[Data, Data]:
+    """Send what is `passed` each way; returns what came that way, which may be in flight yet."""
     sharers = tl.launch.placement.pes if mesh == "cube" else 1
     length = len(passed[0])
-    messages = [slice(length)] if packed else [slice(i, i + 1) for i in range(length)]
     came = [list(data) for data in passed]
-    for message in messages:
-        for way, data in zip(ways, passed, strict=True):
-            for step, sends, _ in way:
-                send = partial_of(tl.send, step, mesh, data[message], sharers=sharers)
-                tl.when(sends, send)
-        for way, data in zip(ways, came, strict=True):
-            for step, _, receives in way:
-                data[message] = received(tl, step, mesh, receives, data[message])
-    return [tuple(data) for data in came]
+    for message in [slice(length)] if packed else [slice(i, i + 1) for i in range(length)]:
+        for (way, sends, _), data in zip(moves, passed, strict=True):
+            tl.when(sends, partial_of(tl.send, way, mesh, data[message], sharers=sharers))
+        for (way, _, receives), data in zip(moves, came, strict=True):
+            data[message] = received(tl, way, mesh, receives, data[message])
+    forward, backward = (tuple(data) for data in came)
+    return forward, backward
 
 
 def received(
-    tl: Context, step: Step, mesh: str, receives: Any, old: Sequence[Handle]
+    tl: Context, way: Way, mesh: str, receives: Any, old: Sequence[Handle]
 ) -> Sequence[Handle]:
-    """The message of `step` where this rank receives one, `old` elsewhere."""
+    """The message that came, or `old` on ranks to which none did."""
     if len(old) == 1:
-        return [tl.when(receives, partial_of(tl.recv_async, step, mesh), old[0])]
-    return tl.when(receives, lambda *like: tl.recv_async(step, mesh, like), *old)
-
-
-def any_of(conditions: Sequence[Any]) -> Any:
-    """Whether one of them holds."""
-    out = conditions[0]
-    for condition in conditions[1:]:
-        out = out | condition
-    return out
+        return [tl.when(receives, partial_of(tl.recv_async, way, mesh), old[0])]
+    return tl.when(receives, lambda *like: tl.recv_async(way, mesh, like), *old)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ahbm_jax.machine.fan_out import Way
 from ahbm_jax.machine.params import Machine
 from ahbm_jax.machine.topology import OFFSET, Position, Step
 from ahbm_jax.tl.command import Command
@@ -221,10 +222,12 @@ class Record:
         subtile = subtile_bytes(gemm, self._streamed_bytes)
         return int(self.scratch.peak + queue * gemm.stream_depth_subtiles * subtile)
 
-    def message(self, step: Step, mesh: str, outgoing: bool, size: int, sharers: int) -> Message:
+    def message(self, step: Step | Way, mesh: str, outgoing: bool, size: int, sharers: int) -> Message:
         """The message of this rank in `step`, as its sender or its receiver."""
         sign = 1 if outgoing else -1
         here = self.position(mesh)
+        if isinstance(step, Way):
+            step = step.outgoing(here) if outgoing else step.incoming(here)
         rows, cols = OFFSET[step.direction]
         there = replace(
             here,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from ahbm_jax.interpret.pipeline import streamed
 from ahbm_jax.interpret.readiness import PendingScopes, Ready
 from ahbm_jax.interpret.timing import PENDING, MeshUsedAgain, Timing
 from ahbm_jax.interpret.traced_plan import TracedStep
+from ahbm_jax.machine.fan_out import Way
 from ahbm_jax.machine.number import where
 from ahbm_jax.machine.topology import Step
 from ahbm_jax.tl.command import Command
@@ -22,6 +23,7 @@ from ahbm_jax.tl.handle import Number, Ref
 from ahbm_jax.tl.ops import EXPONENTIALS, MATH_OPS
 
 Array = jax.Array
+AnyStep = Step | TracedStep | Way
 
 
 def _plan(t: Timing, m: Number, k: Number, n: Number) -> GemmPlan:
@@ -175,27 +177,36 @@ def _softmax_passes(t: Timing, rows: Number, cols: Number) -> Array:
     return wide + narrow
 
 
-def _moves(step: Step | TracedStep) -> Iterator[tuple[str, int, Any]]:
-    """Each (direction, hops) that a step may take, and whether it does."""
-    if isinstance(step, Step):
+def _moves(
+    t: Timing, step: AnyStep, mesh: str, *, sending: bool = True
+) -> Iterator[tuple[str, int, Any]]:
+    """Each (direction, hops) that a step may take, and whether it does.
+
+    Steps of a way differ by rank: by what each sends, or by what it receives.
+    """
+    if isinstance(step, Way):
+        at = t.position(mesh)
+        for part in step.steps:
+            yield part.direction, part.hops, part.sends(at) if sending else part.receives(at)
+    elif isinstance(step, Step):
         yield step.direction, step.hops, True
     else:
         for number, (direction, hops) in enumerate(step.moves):
             yield direction, hops, step.which == number
 
 
-def _directions(step: Step | TracedStep) -> Iterator[tuple[str, Any]]:
-    """Each direction that a step may take, and whether it does."""
+def _directions(t: Timing, step: AnyStep, mesh: str) -> Iterator[tuple[str, Any]]:
+    """Each direction that a step may send in, and whether it does."""
     taken: dict[str, Any] = {}
-    for direction, _, holds in _moves(step):
+    for direction, _, holds in _moves(t, step, mesh):
         taken[direction] = holds if direction not in taken else taken[direction] | holds
     yield from taken.items()
 
 
-def _chosen(values: Iterator[tuple[Any, Any]]) -> Any:
+def _chosen(values: Iterable[tuple[Any, Any]]) -> Any:
     """The value whose condition holds: one does."""
-    _, out = next(values)
-    for holds, value in values:
+    (_, out), *others = values
+    for holds, value in others:
         out = where(holds, value, out)
     return out
 
@@ -213,13 +224,13 @@ def _send(t: Timing, command: Command) -> None:
     t.count("sends", 1.0)
     t.count("sent_bytes", size)
     t.in_flight(left)
-    hops = _chosen((on, float(hops)) for _, hops, on in _moves(step))
+    hops = _chosen((on, float(hops)) for _, hops, on in _moves(t, step, mesh))
     arrival = left + t.costs[f"{link}.fixed"] + hops * t.costs[f"{link}.hop"]
     t.messages += 1
     t.mailbox.append((step, jnp.broadcast_to(arrival, t.shape)))
 
 
-def _leave(t: Timing, step: Step | TracedStep, mesh: str, issued: Array, busy: Array) -> Array:
+def _leave(t: Timing, step: AnyStep, mesh: str, issued: Array, busy: Array) -> Array:
     """When a message has left the port of its direction."""
     if t.sends_once:
         name = f"port.{mesh}.N"  # a rank's only port, whichever it is
@@ -228,11 +239,12 @@ def _leave(t: Timing, step: Step | TracedStep, mesh: str, issued: Array, busy: A
     if mesh in t.meshes_sent_once:
         raise MeshUsedAgain
     depth = getattr(t.machine, f"{mesh}_link").queue_depth_messages
-    ports = {d: f"{mesh}.{d}" for d, _ in _directions(step)}
-    free = _chosen((on, t.clocks[f"port.{ports[d]}"]) for d, on in _directions(step))
-    room = _chosen((on, t.clocks[f"taken.{ports[d]}.{depth - 1}"]) for d, on in _directions(step))
+    directions = list(_directions(t, step, mesh))
+    ports = {d: f"{mesh}.{d}" for d, _ in directions}
+    free = _chosen((on, t.clocks[f"port.{ports[d]}"]) for d, on in directions)
+    room = _chosen((on, t.clocks[f"taken.{ports[d]}.{depth - 1}"]) for d, on in directions)
     left = maximum(maximum(issued, free), room) + busy
-    for direction, on in _directions(step):
+    for direction, on in directions:
         name = ports[direction]
         t.clocks[f"port.{name}"] = where(on, left, t.clocks[f"port.{name}"])
         places = [f"taken.{name}.{i}" for i in range(depth)]
@@ -247,7 +259,8 @@ def _arrival(t: Timing, command: Command) -> Array:
     t.count("recvs", 1.0)
     index = next(i for i, (sent_in, _) in enumerate(t.mailbox) if sent_in is step)
     _, sent = t.mailbox.pop(index)
-    return _chosen((on, t.lanes.shift(sent, mesh, d, hops)) for d, hops, on in _moves(step))
+    moves = _moves(t, step, mesh, sending=False)
+    return _chosen((on, t.lanes.shift(sent, mesh, d, hops)) for d, hops, on in moves)
 
 
 def _take(t: Timing, command: Command, time: Array) -> None:
@@ -258,7 +271,7 @@ def _take(t: Timing, command: Command, time: Array) -> None:
     for predicate in t.predicates:
         time = jnp.where(predicate, time, -jnp.inf)
     time = jnp.broadcast_to(time, t.shape)
-    for direction, hops, on in _moves(step):
+    for direction, hops, on in _moves(t, step, mesh):
         back = where(on, t.lanes.shift(time, mesh, direction, -hops), -jnp.inf)
         update = (f"taken.{mesh}.{direction}.0", back)
         if t.predicates:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from ahbm_jax.interpret.traced_plan import Plan, TracedPlan, steps_of
-from ahbm_jax.machine.fan_out import Round
+from ahbm_jax.machine.fan_out import Round, Way
 from ahbm_jax.machine.number import cdiv, floordiv, mod
 from ahbm_jax.machine.topology import OFFSET, Position
 from ahbm_jax.tl.command import Command
@@ -57,7 +57,7 @@ class Values:
         self.launch, self.operands, self.pe_mesh = launch, operands, pe_mesh
         self.exact_p = exact_p
         self.cube, self.pe = jax.lax.axis_index("cube"), jax.lax.axis_index("pe")
-        self.mailbox: dict[tuple[str, str], list[tuple[Array, ...]]] = {}
+        self.mailbox: list[tuple[Any, tuple[Array, ...]]] = []  # (step, what was sent in it)
         self.stored: Array | None = None
         self.predicates: list[Any] = []
         self.rules = RULES
@@ -327,15 +327,24 @@ def _mask(self: Values, command: Command) -> Array:
 
 def _send(self: Values, command: Command) -> None:
     """Kept for the receive of the same step."""
-    step, mesh = command.details["step"], command.details["mesh"]
-    self.mailbox.setdefault((mesh, step.direction), []).append(tuple(_payloads(command)))
+    self.mailbox.append((command.details["step"], tuple(_payloads(command))))
 
 
 def _recv(self: Values, command: Command) -> tuple[Array, ...]:
-    """A full permutation along the mesh's axis."""
+    """A full permutation along the mesh's axis, for each step of a way."""
     step, mesh = command.details["step"], command.details["mesh"]
-    sent = self.mailbox[mesh, step.direction].pop(0)
-    return tuple(self.neighbour(x, mesh, step.direction, step.hops) for x in sent)
+    index = next(i for i, (sent_in, _) in enumerate(self.mailbox) if sent_in is step)
+    _, sent = self.mailbox.pop(index)
+    here, (first, *others) = self.position(mesh), step.steps if isinstance(step, Way) else (step,)
+    came = [self.neighbour(x, mesh, first.direction, first.hops) for x in sent]
+    for other in others:
+        came = [
+            jnp.where(
+                other.receives(here), self.neighbour(x, mesh, other.direction, other.hops), old
+            )
+            for x, old in zip(sent, came, strict=True)
+        ]
+    return tuple(came)
 
 
 def _wait(self: Values, command: Command) -> None:

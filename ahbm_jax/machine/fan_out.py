@@ -21,41 +21,65 @@ from ahbm_jax.machine.topology import OPPOSITE, Number, Position, Predicate, Ste
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, slots=True)
-class Round:
-    """A round of a fan-out: `number` rounds came before it.
+class Way:
+    """Steps taken at once: each rank sends in one of them at most, and receives in one at most."""
 
-    In all steps of a way together each rank sends at most one message, and receives at most one.
+    steps: tuple[Step, ...]
+
+    def sends(self, at: Position) -> Number:
+        """Whether the rank at `at` sends."""
+        return _any_of([step.sends(at) for step in self.steps])
+
+    def receives(self, at: Position) -> Number:
+        """Whether the rank at `at` receives."""
+        return _any_of([step.receives(at) for step in self.steps])
+
+    def outgoing(self, at: Position) -> Step:
+        """The step in which the one rank at `at` sends."""
+        return next(step for step in self.steps if step.sends(at))
+
+    def incoming(self, at: Position) -> Step:
+        """The step in which the one rank at `at` receives."""
+        return next(step for step in self.steps if step.receives(at))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A round of a fan-out, towards the end of the line and towards its start.
+
+    `number` rounds came before it.
     """
 
     number: Number
-    forward: tuple[Step, ...]
-    backward: tuple[Step, ...]
-
-    @property
-    def ways(self) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-        """Towards the end of the line, and towards its start."""
-        return self.forward, self.backward
+    forward: Way
+    backward: Way
 
     def origins(self, at: Position) -> tuple[Number, Number]:
-        """Positions whose own is what comes to `at`, by way. Some are none: then nothing comes."""
+        """Positions whose own is what comes to `at`, by way, where something comes."""
         here, distance = line_index(at), self.number + 1
         return line_position(here - distance, at), line_position(here + distance, at)
 
 
-def _runs_east(row: Number, at: Position) -> Number:
-    return mod(cdiv(at.count, at.cols) - 1 - row, 2) == 0
+def _any_of(conditions: list[Number]) -> Number:
+    return functools.reduce(lambda a, b: a | b, conditions)
+
+
+def _turned(row: Number, at: Position) -> Number:
+    """1 for a row of the line that runs west, 0 for one that runs east."""
+    return mod(cdiv(at.count, at.cols) - 1 - row, 2)
 
 
 def line_index(at: Position) -> Number:
     """Number of a position along the line."""
-    along = where(_runs_east(at.row, at), at.col, at.cols - 1 - at.col)
+    along = where(_turned(at.row, at) == 0, at.col, at.cols - 1 - at.col)
     return at.row * at.cols + along
 
 
 def line_position(index: Number, at: Position) -> Number:
     """Number, row by row, of the position at `index` on the line of the mesh of `at`."""
     row, along = floordiv(index, at.cols), mod(index, at.cols)
-    return row * at.cols + where(_runs_east(row, at), along, at.cols - 1 - along)
+    return row * at.cols + where(_turned(row, at) == 0, along, at.cols - 1 - along)
 
 
 @functools.lru_cache(maxsize=64)
@@ -71,26 +95,26 @@ def fan_out(rows: int, cols: int) -> tuple[Round, ...]:
     )
 
 
-def _way(rows: int, cols: int, directions: str, holds: Predicate) -> tuple[Step, ...]:
-    """One step along the line for those that `holds` something to pass on.
+def _way(rows: int, cols: int, directions: str, holds: Predicate) -> Way:
+    """One step along the line for those where `holds` says that they have something to pass on.
 
-    `directions` are that on rows that run east, that on rows that run west, and that between rows.
+    `directions` are those on rows that run east, on rows that run west, and between rows.
     """
     east, west, between = directions
     steps = []
     if cols > 1:
-        steps.append(Step(east, 1, lambda at: _runs_east(at.row, at) & _inner(at, east) & holds(at)))
+        steps.append(Step(east, 1, lambda at: _goes_on(at, east, 0) & holds(at)))
     if cols > 1 and rows > 1:
-        west_rows = lambda at: mod(cdiv(at.count, at.cols) - 1 - at.row, 2) == 1
-        steps.append(Step(west, 1, lambda at: west_rows(at) & _inner(at, west) & holds(at)))
+        steps.append(Step(west, 1, lambda at: _goes_on(at, west, 1) & holds(at)))
     if rows > 1:
         steps.append(Step(between, 1, lambda at: _turns(at, between) & holds(at)))
-    return tuple(steps)
+    return Way(tuple(steps))
 
 
-def _inner(at: Position, direction: str) -> Number:
-    """Whether the row goes on in `direction`."""
-    return at.col + 1 < at.width(at.row) if direction == "E" else at.col > 0
+def _goes_on(at: Position, direction: str, turned: int) -> Number:
+    """Whether the row, if it is `turned` so, has another position in `direction`."""
+    more = at.col + 1 < at.width(at.row) if direction == "E" else at.col > 0
+    return (_turned(at.row, at) == turned) & more
 
 
 def _turns(at: Position, direction: str) -> Number:

@@ -1,6 +1,6 @@
 """What a kernel author imports."""
 
-from ahbm_jax.machine.fan_out import Round
+from ahbm_jax.machine.fan_out import Round, Way
 from ahbm_jax.machine.topology import Step
 from ahbm_jax.tl.context import LOWEST, Context, KernelError
 from ahbm_jax.tl.handle import Block, Handle, Ref, Tensor, Tile, Tiles
@@ -23,5 +23,6 @@ __all__ = [
     "Tensor",
     "Tile",
     "Tiles",
+    "Way",
     "declare",
 ]

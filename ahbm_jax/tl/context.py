@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ahbm_jax.errors import AhbmError
-from ahbm_jax.machine.fan_out import broadcast, fan_out
+from ahbm_jax.machine.fan_out import Way, broadcast, fan_out
 from ahbm_jax.machine.number import cdiv, clip, maximum
 from ahbm_jax.machine.topology import CUBE_COLLECTIVES, PE_COLLECTIVES, Collective, Position, Step
 from ahbm_jax.tl.command import Command
@@ -245,7 +245,7 @@ class Context:
     # Messages -------------------------------------------------------------------------------
 
     def send(
-        self, step: Step, mesh: str, value: Handle | Sequence[Handle], *, sharers: Number = 1
+        self, step: Step | Way, mesh: str, value: Handle | Sequence[Handle], *, sharers: Number = 1
     ) -> None:
         """Send a matrix, or several packed in one message, along `step` on mesh `pe` or `cube`.
 
@@ -255,11 +255,11 @@ class Context:
         details = {"step": step, "mesh": mesh, "sharers": sharers}
         self._run(Command(op="send", operands=values, details=details))
 
-    def recv(self, step: Step, mesh: str, like: Handle | Sequence[Handle]) -> Any:
+    def recv(self, step: Step | Way, mesh: str, like: Handle | Sequence[Handle]) -> Any:
         """Receive what the neighbour sent in `step`, shaped as `like`; holds the CPU till there."""
         return self._receive("recv", step, mesh, like)
 
-    def recv_async(self, step: Step, mesh: str, like: Handle | Sequence[Handle]) -> Any:
+    def recv_async(self, step: Step | Way, mesh: str, like: Handle | Sequence[Handle]) -> Any:
         """As `recv`, without holding the CPU; awaited where first used."""
         return self._receive("recv_async", step, mesh, like)
 
@@ -446,7 +446,7 @@ class Context:
         where = f" at {frame.filename}:{frame.lineno}" if frame else ""
         return KernelError(f"`tl.{op}`{where}: {problem}")
 
-    def _receive(self, op: str, step: Step, mesh: str, like: Any) -> Any:
+    def _receive(self, op: str, step: Step | Way, mesh: str, like: Any) -> Any:
         likes = (like,) if isinstance(like, Handle) else tuple(like)
         for handle in likes:
             self._interpreter.allocate(handle.bytes)
