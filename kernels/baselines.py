@@ -12,7 +12,7 @@ again. GEMMs are blocking `tl.dot`s.
 
 from __future__ import annotations
 
-from ahbm_jax.tl import BY_RANK, ONE, Block, Context, Handle, Tensor, declare
+from ahbm_jax.tl import BY_RANK, ONE, Context, Handle, Tensor, declare
 from kernels.all_to_all import Data, Rank, all_to_all
 from kernels.gqa_decode import sweep_dot
 from kernels.online_softmax import (

@@ -122,9 +122,7 @@ class Context:
         ref = target if isinstance(target, Ref) else Ref(target, None)
         self._emit("store", value, shape=value.shape, details={"target": ref}, result=False)
 
-    def buffer(
-        self, rows: Number, columns: Number, element_bytes: int = FLOAT32_BYTES
-    ) -> Handle:
+    def buffer(self, rows: Number, columns: Number, element_bytes: int = FLOAT32_BYTES) -> Handle:
         """An uninitialised [rows, columns] buffer that outlives a tile."""
         shape = (rows, columns)
         self._interpreter.allocate(shape[0] * shape[1] * element_bytes)
