@@ -1,9 +1,8 @@
-"""All-to-all fan-out: what every rank has goes to every other rank, in R - 1 rounds of one hop.
+"""All-to-all fan-out: what every rank has goes to every other rank, along a line and both ways.
 
-Over the CUBEs first, between PEs of one number. Then along the PEs of a CUBE, and each time
-something has come from one of them, that over the CUBEs in turn. So each rank's data crosses one
-link to each of the R - 1 others, and nothing is combined on the way. In a round a rank sends both
-ways what came to it in the last one, receives from both sides, and takes in what it received.
+In round 0 each rank sends its own to its two neighbours on the line of all ranks (`tl.line`), in
+every later one what came from one neighbour to the other: after R - 1 rounds everything has been
+everywhere. Nothing is combined on the way.
 """
 
 from __future__ import annotations
@@ -12,23 +11,16 @@ from collections.abc import Callable, Sequence
 from functools import partial as partial_of
 from typing import Any
 
-from ahbm_jax.tl import Context, Handle, Round, Way
+from ahbm_jax.tl import Context, Handle, Line, Link
 
 Data = tuple[Handle, ...]
 State = tuple[Handle, ...]
 Rank = tuple[Any, Any]  # (CUBE, PE)
-Move = tuple[Way, Any, Any]  # a way, whether this rank sends on it, whether it receives
-WAYS = 2
+Take = Callable[[State, Data, Rank], State]
+BOTH_WAYS = 2
 
 
-def all_to_all(
-    tl: Context,
-    data: Data,
-    take: Callable[[State, Data, Rank], State],
-    state: State,
-    *,
-    packed: bool,
-) -> State:
+def all_to_all(tl: Context, data: Data, take: Take, state: State, *, packed: bool) -> State:
     """`state = take(state, data, rank)` with the `data` of every other rank, on every rank.
 
     Args:
@@ -38,74 +30,67 @@ def all_to_all(
       state: where it starts.
       packed: send the data as one message, not one for each handle.
     """
-    own_cube, own_pe = tl.position("cube").index, tl.position("pe").index
-    for _ in ("cube", "pe"):  # what comes one way must not overwrite what still leaves that way
-        for handle in data * WAYS:
-            tl.buffer(*handle.shape, handle.element_bytes)
+    ranks, (line, links) = tl.launch.placement.ranks, tl.line()
+    for handle in data * BOTH_WAYS:  # what comes must not overwrite what has not left yet
+        tl.buffer(*handle.shape, handle.element_bytes)
 
-    def over_cubes(state: State, data: Data, pe: Any, held: Any) -> State:
-        def from_cube(state: State, data: Data, cube: Any, came: Any) -> State:
-            return tl.when(came, lambda *old: take(old, data, (cube, pe)), *state)
-
-        return fan_out(tl, "cube", data, from_cube, state, held=held, packed=packed)
-
-    def from_pe(state: State, data: Data, pe: Any, came: Any) -> State:
-        state = tl.when(came, lambda *old: take(old, data, (own_cube, pe)), *state)
-        return over_cubes(state, data, pe, came)
-
-    state = over_cubes(state, data, own_pe, True)
-    return fan_out(tl, "pe", data, from_pe, state, held=True, packed=packed)
-
-
-def fan_out(
-    tl: Context,
-    mesh: str,
-    data: Data,
-    take: Callable[[State, Data, Any, Any], State],
-    state: State,
-    *,
-    held: Any,
-    packed: bool,
-) -> State:
-    """`state = take(state, data, position, came)`, for both ways of each round on one mesh.
-
-    `came` says whether data came, `position` whose it is; `held` whether the ranks of this line
-    have any.
-    """
-
-    def one_round(both: Round, carry: tuple[State, Data, Data]) -> tuple[State, Data, Data]:
-        state, *passed = carry
-        at, ways = tl.position(mesh), (both.forward, both.backward)
-        moves = [(way, held & way.sends(at), held & way.receives(at)) for way in ways]
+    def one_round(number: Any, carry: tuple[State, Data, Data]) -> tuple[State, Data, Data]:
+        state, onward, back = carry
+        origins = line.index - number - 1, line.index + number + 1
+        comes = origins[0] >= 0, origins[1] < ranks
+        goes = line.index >= number, line.index + number < ranks
         with tl.scratch_scope():
-            came = exchange(tl, mesh, moves, passed, packed=packed)
-            for data, (_, _, here), position in zip(came, moves, both.origins(at), strict=True):
-                state = take(state, data, position, here)
+            came = exchange(tl, links, (onward, back), goes, comes, packed=packed)
+            for data, here, origin in zip(came, comes, origins, strict=True):
+                state = tl.when(here, partial_of(_taken, take, data, line, origin), *state)
         return state, *came
 
-    return tl.steps(mesh, one_round, (state, data, data), "fan_out")[0]
+    return tl.rounds(ranks - 1, one_round, (state, data, data))[0]
+
+
+def _taken(take: Take, data: Data, line: Line, origin: Any, *state: Handle) -> State:
+    return take(state, data, line.rank_at(origin))
 
 
 def exchange(
-    tl: Context, mesh: str, moves: Sequence[Move], passed: Sequence[Data], *, packed: bool
+    tl: Context,
+    links: Sequence[Link],
+    passed: tuple[Data, Data],
+    goes: tuple[Any, Any],
+    comes: tuple[Any, Any],
+    *,
+    packed: bool,
 ) -> tuple[Data, Data]:
-    """Send what is `passed` each way; returns what came that way, which may be in flight yet."""
-    sharers = tl.launch.placement.pes if mesh == "cube" else 1
+    """Send what is `passed` onward and back where it `goes`; returns what came where it `comes`.
+
+    What came may be in flight yet. Where nothing came it is what was passed.
+    """
     length = len(passed[0])
-    came = [list(data) for data in passed]
+    onward, back = (list(data) for data in passed)
     for message in [slice(length)] if packed else [slice(i, i + 1) for i in range(length)]:
-        for (way, sends, _), data in zip(moves, passed, strict=True):
-            tl.when(sends, partial_of(tl.send, way, mesh, data[message], sharers=sharers))
-        for (way, _, receives), data in zip(moves, came, strict=True):
-            data[message] = received(tl, way, mesh, receives, data[message])
-    forward, backward = (tuple(data) for data in came)
-    return forward, backward
+        for link in links:
+            sends = link.sends & (link.onward & goes[0] | link.back & goes[1])
+            sent = chosen(tl, link.onward, passed[0][message], passed[1][message])
+            tl.when(sends, partial_of(tl.send, link.way, link.mesh, sent))
+        for link in links:
+            ahead, behind = (
+                link.receives & link.onward & comes[0],
+                link.receives & link.back & comes[1],
+            )
+            like = chosen(tl, link.onward, onward[message], back[message])
+            came = received(tl, link, ahead | behind, like)
+            onward[message] = chosen(tl, ahead, came, onward[message])
+            back[message] = chosen(tl, behind, came, back[message])
+    return tuple(onward), tuple(back)
 
 
-def received(
-    tl: Context, way: Way, mesh: str, receives: Any, old: Sequence[Handle]
-) -> Sequence[Handle]:
-    """The message that came, or `old` on ranks to which none did."""
+def received(tl: Context, link: Link, here: Any, old: Sequence[Handle]) -> Sequence[Handle]:
+    """A message shaped as `old` where one comes, `old` elsewhere."""
     if len(old) == 1:
-        return [tl.when(receives, partial_of(tl.recv_async, way, mesh), old[0])]
-    return tl.when(receives, lambda *like: tl.recv_async(way, mesh, like), *old)
+        return [tl.when(here, partial_of(tl.recv_async, link.way, link.mesh), old[0])]
+    return tl.when(here, lambda *like: tl.recv_async(link.way, link.mesh, like), *old)
+
+
+def chosen(tl: Context, condition: Any, a: Sequence[Handle], b: Sequence[Handle]) -> list[Handle]:
+    """`a` where the condition holds, else `b`: no command."""
+    return [tl.when(condition, lambda _, x=x: x, y) for x, y in zip(a, b, strict=True)]

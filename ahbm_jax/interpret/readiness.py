@@ -1,10 +1,12 @@
-"""What the timing interpreter keeps of a handle and of a pending command."""
+"""What the timing interpreter keeps of a handle, a pending command and a step of a plan."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import jax
+
+from ahbm_jax.machine.topology import Position
 
 Array = jax.Array
 
@@ -21,6 +23,24 @@ class Ready:
     space: str
     level: int
     drains: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TracedStep:
+    """A step of a plan inside a compiled loop: one of `moves`, (direction, hops), by number."""
+
+    moves: tuple[tuple[str, int], ...]
+    which: Array
+    senders: Array
+    receivers: Array
+
+    def sends(self, at: Position) -> Array:
+        """Whether each rank sends."""
+        return self.senders
+
+    def receives(self, at: Position) -> Array:
+        """Whether each rank receives."""
+        return self.receivers
 
 
 @dataclass(frozen=True, slots=True)

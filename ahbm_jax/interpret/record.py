@@ -6,12 +6,12 @@ a driver would see: skipped tiles leave no trace, and each message has one sende
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ahbm_jax.machine.fan_out import Way
+from ahbm_jax.machine.line import Way
 from ahbm_jax.machine.params import Machine
 from ahbm_jax.machine.topology import OFFSET, Position, Step
 from ahbm_jax.tl.command import Command
@@ -164,11 +164,17 @@ class Record:
         return sink_tensor(self.launch)
 
     def steps(
-        self, plan: Sequence[Any], mesh: str, body: Callable[[Any, Any], Any], carry: Any
+        self, plan: tuple[Step, ...], mesh: str, body: Callable[[Step, Any], Any], carry: Any
     ) -> Any:
-        """One pass per item of the plan."""
-        for item in plan:
-            carry = body(item, carry)
+        """One pass per step of the plan."""
+        for step in plan:
+            carry = body(step, carry)
+        return carry
+
+    def rounds(self, count: int, body: Callable[[int, Any], Any], carry: Any) -> Any:
+        """One pass per round."""
+        for number in range(count):
+            carry = body(number, carry)
         return carry
 
     def repeat(self, count: int, body: Callable[[], None]) -> None:

@@ -19,8 +19,7 @@ from ahbm_jax.interpret.algebra import maximum
 from ahbm_jax.interpret.iteration import Iteration, LoopMap, is_handle
 from ahbm_jax.interpret.lanes import CLASSES, CUBE_CLASSES, RANKS, ROOTS, Lanes
 from ahbm_jax.interpret.progression import block_period
-from ahbm_jax.interpret.readiness import PendingScopes, Ready
-from ahbm_jax.interpret.traced_plan import Plan, TracedPlan, steps_of
+from ahbm_jax.interpret.readiness import PendingScopes, Ready, TracedStep
 from ahbm_jax.machine.costs import Costs
 from ahbm_jax.machine.number import clip, floordiv
 from ahbm_jax.machine.params import Machine
@@ -32,7 +31,7 @@ from ahbm_jax.tl.scratch import Scratch
 
 Array = jax.Array
 MESHES, DIRECTIONS = ("pe", "cube"), ("N", "S", "E", "W")
-SCOPE_DEPTHS, ARENAS = 4, 2  # nested scopes, and arenas of each, that the state has room for
+SCOPE_DEPTHS, ARENAS = 3, 2  # nested scopes, and arenas of each, that the state has room for
 PENDING = ("exists", "span", "work")  # of a P V that waits for GEMM: its sizes, as times
 ENGINES = ("cpu", "dma", "gemm", "math", "port")
 COMMAND_COUNTS = (
@@ -97,8 +96,8 @@ class Timing:
         self.windows = self.zero  # scratch for the windows of the composites in flight, once used
         self.counts: dict[str, Array] = dict.fromkeys(COUNTS, self.zero)
         self.mailbox: list[tuple[Any, Array]] = []  # (step, arrival at its sender)
-        self.meshes_used: set[str] = set()  # on which a plan was run
-        self.meshes_sent_once: set[str] = set()  # and that left no trace on its ports
+        self.meshes_used: set[str] = set()  # on which something was sent
+        self.meshes_sent_once: set[str] = set()  # by a plan that left no trace on their ports
         self.sends_once = False  # in the plan being run each rank sends in one step only
         self.messages = 0  # sent in the present step
         self.repeating = False
@@ -380,41 +379,46 @@ class Timing:
 
         return with_loop_cost
 
-    def steps(self, plan: Plan, mesh: str, body: Callable[[Any, Any], Any], carry: Any) -> Any:
-        """The items of a plan as one compiled body, each with its moves and its ranks.
-
-        The body may run the steps of another mesh.
-        """
+    def steps(
+        self, plan: tuple[Step, ...], mesh: str, body: Callable[[Any, Any], Any], carry: Any
+    ) -> Any:
+        """The steps of a plan as one compiled body, each with its moves and its ranks."""
         if not plan:
             return carry
         self.position(mesh)
-        steps = steps_of(plan)
-        traced = TracedPlan(plan, *self.lanes.movement(steps, mesh), self.dtype)
+        moves = tuple(dict.fromkeys((step.direction, step.hops) for step in plan))
+        which = jnp.array([moves.index((step.direction, step.hops)) for step in plan])
+        sends, receives = self.lanes.movement(plan, mesh)
         depth = getattr(self.machine, f"{mesh}_link").queue_depth_messages
 
-        def counting_messages(item: Any, carry: Any) -> Any:
+        def counting_messages(step: TracedStep, carry: Any) -> Any:
             self.messages = 0
-            return body(item, carry)
+            return body(step, carry)
 
-        outer = self.sends_once, self.messages
         iteration = Iteration(self, counting_messages, carry)
-        self.sends_once = self._sends_once(steps, mesh)
+        self.sends_once = self._sends_once(plan, mesh)
         if self.sends_once:
-            iteration.probe(traced.first)
+            iteration.probe(TracedStep(moves, which[0], sends[0], receives[0]))
             self.sends_once = self.messages <= depth
-        iteration.scan(traced.item, traced.xs, len(plan))
+        iteration.scan(lambda x: TracedStep(moves, *x), (which, sends, receives), len(plan))
         if self.sends_once:
             self.meshes_sent_once.add(mesh)
-        self.sends_once, self.messages = outer
-        self.meshes_used.add(mesh)
+        self.sends_once = False
         return iteration.finish()
 
-    def _sends_once(self, steps: tuple[Step, ...], mesh: str) -> bool:
-        """Whether each rank sends in one of `steps` alone, and nothing else on its mesh.
+    def rounds(self, count: Number, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        """`body` for each round, on all ranks alike."""
+        self.position("cube")
+        iteration = Iteration(self, body, carry)
+        iteration.walk(lambda number: number, jnp.zeros_like(count), count)
+        return iteration.finish()
+
+    def _sends_once(self, plan: tuple[Step, ...], mesh: str) -> bool:
+        """Whether each rank sends in one step of `plan` alone, and nothing else on its mesh.
 
         If its messages also fit the queue, it never waits for room, and uses one port.
         """
-        sends, _ = movement(steps, *self.extent(mesh), ragged=mesh == "pe")
+        sends, _ = movement(plan, *self.extent(mesh), ragged=mesh == "pe")
         alone = mesh not in self.meshes_used and not (self.repeating or self.careful)
         return alone and int(sends.sum(axis=1).max()) <= 1
 

@@ -11,10 +11,9 @@ import jax.numpy as jnp
 
 from ahbm_jax.interpret.algebra import maximum
 from ahbm_jax.interpret.pipeline import streamed
-from ahbm_jax.interpret.readiness import PendingScopes, Ready
+from ahbm_jax.interpret.readiness import PendingScopes, Ready, TracedStep
 from ahbm_jax.interpret.timing import PENDING, MeshUsedAgain, Timing
-from ahbm_jax.interpret.traced_plan import TracedStep
-from ahbm_jax.machine.fan_out import Way
+from ahbm_jax.machine.line import Way
 from ahbm_jax.machine.number import where
 from ahbm_jax.machine.topology import Step
 from ahbm_jax.tl.command import Command
@@ -227,6 +226,7 @@ def _send(t: Timing, command: Command) -> None:
     hops = _chosen((on, float(hops)) for _, hops, on in _moves(t, step, mesh))
     arrival = left + t.costs[f"{link}.fixed"] + hops * t.costs[f"{link}.hop"]
     t.messages += 1
+    t.meshes_used.add(mesh)
     t.mailbox.append((step, jnp.broadcast_to(arrival, t.shape)))
 
 

@@ -16,10 +16,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ahbm_jax.interpret.traced_plan import Plan, TracedPlan, steps_of
-from ahbm_jax.machine.fan_out import Round, Way
+from ahbm_jax.machine.line import Way
 from ahbm_jax.machine.number import cdiv, floordiv, mod
-from ahbm_jax.machine.topology import OFFSET, Position
+from ahbm_jax.machine.topology import OFFSET, Position, Step
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.handle import Block, Blocks, Handle, Ref, Shape, Tensor, Tile, Tiles
 from ahbm_jax.tl.launch import Launch, launch_tensors, sink_tensor
@@ -141,19 +140,17 @@ class Values:
         """Sink logits of the rows."""
         return sink_tensor(self.launch, self.operands.sinks)
 
-    def steps(self, plan: Plan, mesh: str, body: Callable[[Any, Any], Any], carry: Any) -> Any:
-        """One pass per item of the plan; rounds, which are alike, share one compiled body."""
-        if plan and isinstance(plan[0], Round):
-            here, steps = self.position(mesh), steps_of(plan)
-            sends, receives = (
-                jnp.stack([jnp.asarray(holds(here)) for holds in predicates])
-                for predicates in ([s.sends for s in steps], [s.receives for s in steps])
-            )
-            traced = TracedPlan(plan, sends, receives, jnp.int32)
-            return _scan(traced.item, traced.xs, body, carry)
+    def steps(
+        self, plan: tuple[Step, ...], mesh: str, body: Callable[[Step, Any], Any], carry: Any
+    ) -> Any:
+        """One pass per step of the plan."""
         for step in plan:
             carry = body(step, carry)
         return carry
+
+    def rounds(self, count: int, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        """One pass per round."""
+        return _scan(lambda number: number, jnp.arange(count), body, carry)
 
     def repeat(self, count: int, body: Callable[[], None]) -> None:
         """Values are those of one request."""

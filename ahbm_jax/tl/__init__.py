@@ -1,6 +1,6 @@
 """What a kernel author imports."""
 
-from ahbm_jax.machine.fan_out import Round, Way
+from ahbm_jax.machine.line import Line, Link, Way
 from ahbm_jax.machine.topology import Step
 from ahbm_jax.tl.context import LOWEST, Context, KernelError
 from ahbm_jax.tl.handle import Block, Handle, Ref, Tensor, Tile, Tiles
@@ -16,9 +16,10 @@ __all__ = [
     "Block",
     "Context",
     "Handle",
+    "Line",
+    "Link",
     "KernelError",
     "Ref",
-    "Round",
     "Step",
     "Tensor",
     "Tile",

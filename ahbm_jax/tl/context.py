@@ -14,16 +14,23 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ahbm_jax.errors import AhbmError
-from ahbm_jax.machine.fan_out import Way, broadcast, fan_out
+from ahbm_jax.machine.line import Line, Link, Way
 from ahbm_jax.machine.number import cdiv, clip, maximum
-from ahbm_jax.machine.topology import CUBE_COLLECTIVES, PE_COLLECTIVES, Collective, Position, Step
+from ahbm_jax.machine.topology import (
+    CUBE_COLLECTIVES,
+    PE_COLLECTIVES,
+    Collective,
+    Position,
+    Step,
+    broadcast,
+)
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.handle import Block, Blocks, Handle, Number, Ref, Shape, Tensor, Tile, Tiles
 from ahbm_jax.tl.launch import Launch
 from ahbm_jax.tl.ops import EPILOGUES, EX_COMPOSITES, FLOAT32_BYTES
 
 LOWEST = -3.4028234663852886e38  # the lowest float32: where a running maximum starts
-PLANS = ("reduce", "broadcast", "fan_out")
+PLANS = ("reduce", "broadcast")
 
 
 class KernelError(AhbmError):
@@ -61,9 +68,13 @@ class Interpreter(Protocol):
         ...
 
     def steps(
-        self, plan: Sequence[Any], mesh: str, body: Callable[[Any, Any], Any], carry: Any
+        self, plan: tuple[Step, ...], mesh: str, body: Callable[[Any, Any], Any], carry: Any
     ) -> Any:
-        """`body` for each item of a plan."""
+        """`body` for each step of a plan."""
+        ...
+
+    def rounds(self, count: Number, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        """`body` for each round."""
         ...
 
     def scratch_scope(self, buffers: int) -> AbstractContextManager[None]:
@@ -362,26 +373,32 @@ class Context:
         """This rank's place: `"pe"` on its CUBE's PE mesh, `"cube"` in the group's rectangle."""
         return self._interpreter.position(mesh)
 
-    def plan(self, mesh: str, name: str = "reduce") -> tuple[Any, ...]:
-        """A plan on mesh `"pe"` (level 2) or `"cube"` (level 1).
+    def plan(self, mesh: str, name: str = "reduce") -> tuple[Step, ...]:
+        """Steps on mesh `"pe"` (level 2) or `"cube"` (level 1).
 
         Args:
           mesh: the mesh.
-          name: `"reduce"`, the steps of the launch's reduce; `"broadcast"`, the steps from its
-            root back to all; `"fan_out"`, the rounds (`Round`) from each position to all others.
+          name: `"reduce"` for those of the launch's reduce, `"broadcast"` for the way back from
+            its root to all.
         """
         self._choose("plan", "name", name, PLANS)
-        extent = self._interpreter.extent(mesh)
-        if name == "fan_out":
-            return fan_out(*extent)
-        reduce = self._collective(mesh).steps(*extent)
+        reduce = self._collective(mesh).steps(*self._interpreter.extent(mesh))
         return reduce if name == "reduce" else broadcast(reduce)
 
     def steps(
         self, mesh: str, body: Callable[[Any, Any], Any], carry: Any, plan: str = "reduce"
     ) -> Any:
-        """`carry = body(item, carry)` for each step, or round, of a plan on `mesh`."""
+        """`carry = body(step, carry)` for each step of a plan on `mesh`."""
         return self._interpreter.steps(self.plan(mesh, plan), mesh, body, carry)
+
+    def rounds(self, count: Number, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        """`carry = body(number, carry)` for each of `count` rounds, as many on every rank."""
+        return self._interpreter.rounds(count, body, carry)
+
+    def line(self) -> tuple[Line, list[Link]]:
+        """The line through all ranks of the group, and this rank's links along it."""
+        line = Line(self.position("cube"), self.position("pe"))
+        return line, line.links(self._interpreter.extent("cube"), self._interpreter.extent("pe"))
 
     def is_root(self, mesh: str) -> Number:
         """Whether this rank is where the launch's reduce on `mesh` ends."""
