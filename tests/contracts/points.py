@@ -9,9 +9,11 @@ import jax
 import numpy as np
 
 from ahbm_jax.config.load import load_machine, load_workload
+from ahbm_jax.kernel_names import resolve_kernel
 from ahbm_jax.knobs import Point, point
 from ahbm_jax.machine.params import Machine, replace
 from ahbm_jax.machine.placement import LAYOUTS
+from ahbm_jax.tl.program import ONE, heads_of
 
 RANGES = {  # of the machine's numbers: well past the shipped defaults on both sides
     "clock.frequency_ghz": (0.5, 2.0),
@@ -43,6 +45,10 @@ RANGES = {  # of the machine's numbers: well past the shipped defaults on both s
     "issue.loop_cycles": (0.0, 50.0),
 }
 CUBES = (1, 2, 3, 4, 6, 8)
+# For kernels that send from each rank to all others, once for each head: a smaller machine, fewer
+# heads and tokens.
+FEW = {"grid.cube_rows": 2, "grid.cube_cols": 3, "grid.pe_rows": 2, "grid.pe_cols": 3}
+FEW_CUBES, FEW_PES, FEW_HEADS, FEW_TOKENS = (2, 3, 4, 6), 6, 2, 600
 TILES = (16, 37, 64, 128, 256)
 DEPTHS = (1, 2, 3, 5, 16, 64)
 
@@ -99,6 +105,10 @@ def draw_point(
     machine = draw_machine(rng, structure.machine(load_machine("ahbm_4sip")))
     workload = load_workload(str(rng.choice(["llama3_70b", "llama3_8b", "llama3_405b"])))
     cubes, pes = int(rng.choice(CUBES)), int(rng.integers(1, 9))
+    if heads_of(resolve_kernel(kernel, variant)) == ONE:
+        machine = replace(machine, FEW)
+        workload = replace(workload, {"query_heads": FEW_HEADS * workload.kv_heads})
+        cubes, pes, longest = int(rng.choice(FEW_CUBES)), 1 + pes % FEW_PES, FEW_TOKENS
     context = int(rng.integers(0, longest if cubes * pes >= 4 else longest // 4))
     spare = int(rng.choice([0, rng.integers(3000)]))
     knobs = {
