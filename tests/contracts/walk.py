@@ -73,7 +73,7 @@ def stream_commands(gemm: Gemm, c: Recorded) -> tuple[int, int, float]:
     m, k, n = (math.ceil(size / tile) for size, tile in sizes)
     if gemm.operand_reuse:
         return k * n, m, c.hbm_bytes / (k * n)
-    return m * k * n, 1, m * c.hbm_bytes / (m * k * n)
+    return m * k * n, 1, c.hbm_bytes / (k * n)
 
 
 class Rank:
