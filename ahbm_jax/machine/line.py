@@ -1,4 +1,4 @@
-"""A line through every position of a mesh, and one through every rank, one hop from each to the next.
+"""Lines of one-hop neighbours: through every position of a mesh, and through every rank.
 
 That of a mesh is a snake: row by row from row 0, every other row backwards, such that the last
 row, of which only the first columns may be in use, runs east. That of the ranks goes through the

@@ -61,7 +61,9 @@ def test_line_of_all_ranks(cubes: tuple[int, int], pes: int) -> None:
     rows, cols = cubes
     size, ranks = (rows, cols, rows * cols), rows * cols * pes
     lines = {
-        (c, p): Line(at(c, size), at(p, (2, 4, pes))) for c in range(rows * cols) for p in range(pes)
+        (c, p): Line(at(c, size), at(p, (2, 4, pes)))
+        for c in range(rows * cols)
+        for p in range(pes)
     }
     by_index = {line.index: rank for rank, line in lines.items()}
     assert sorted(by_index) == list(range(ranks))
