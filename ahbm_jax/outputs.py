@@ -75,6 +75,9 @@ def _root_index(root: Callable[[Position, int], Any], rows: int, cols: int, coun
     raise AssertionError("a reduce has a root")
 
 
+Arrays = tuple[Array, Array, Array, Array | None]
+
+
 class Numbers(NamedTuple):
     """What of an attention may be traced; `window` and `softcap` count where the spread says so."""
 
@@ -227,9 +230,9 @@ def _check_options(q: Array, *, query_start: Any, window: Any, sinks: Any, softc
         raise UsageError(f"`window` is {window}; at least 1 (a row's own position) is allowed")
     if known(softcap) and not float(softcap) > 0:
         raise UsageError(f"`softcap` is {softcap}; a number above 0 is allowed")
-    if sinks is not None and jnp.shape(sinks) != (q.shape[0],):
+    if sinks is not None and np.shape(sinks) != (q.shape[0],):
         raise UsageError(
-            f"`sinks` has shape {jnp.shape(sinks)}; ({q.shape[0]},), a logit per head, is needed"
+            f"`sinks` has shape {np.shape(sinks)}; ({q.shape[0]},), a logit per head, is needed"
         )
 
 
@@ -352,7 +355,7 @@ def _shard_tokens(placement: Placement, slots: int) -> np.ndarray:
 
 
 def _on_ranks(
-    kernel: Kernel, spread: Spread, launch: Launch, arrays: tuple, numbers: Numbers
+    kernel: Kernel, spread: Spread, launch: Launch, arrays: Arrays, numbers: Numbers
 ) -> tuple[Array, Array | None, Array | None]:
     """(o [K, M, Dv], m, l [K, M, 1]) of the root rank, or put together from all.
 
@@ -384,8 +387,9 @@ def _on_ranks(
         on_cubes = jax.vmap(on_pes, in_axes=by_rank, axis_name="cube", axis_size=spread.cubes)
         return jax.tree.map(lambda x: rows(jnp.moveaxis(x, 2, 0)), on_cubes(*arrays, numbers))
 
-    def shard(q: Array, k: Array, v: Array, *rest: Any) -> tuple[Any, ...]:
-        return jax.tree.map(lambda x: x[:, None, None], heads(q, k[:, 0, 0], v[:, 0, 0], *rest))
+    def shard(q: Array, k: Array, v: Array, sinks: Array | None, numbers: Numbers) -> tuple:
+        found = heads(q, k[:, 0, 0], v[:, 0, 0], sinks, numbers)
+        return jax.tree.map(lambda x: x[:, None, None], found)
 
     ranks, same = PartitionSpec(None, "cube", "pe"), PartitionSpec()
     spmd = jax.shard_map(

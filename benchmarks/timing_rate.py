@@ -1,4 +1,4 @@
-"""How fast design points are timed on this machine, beside a plain walk of the same commands.
+"""How fast design points are timed on this machine, beside the event simulation of one of them.
 
 Medians of `--repeats` runs within this process. Run on a quiet machine; `make bench` does.
 """
@@ -6,10 +6,8 @@ Medians of `--repeats` runs within this process. Run on a quiet machine; `make b
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,16 +17,15 @@ from rich.console import Console
 from rich.table import Table
 
 import ahbm_jax
+from ahbm_jax.events.simulation import execute
 from ahbm_jax.interpret.record import record
 from ahbm_jax.kernel_names import variant_names
 from ahbm_jax.knobs import point
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from contracts.walk import walk
-
 MACHINE = ahbm_jax.load_machine("ahbm_4sip")
 WORKLOAD = ahbm_jax.load_workload("llama3_70b")
 Points = dict[str, jax.Array]
+MIXED = (8.0, 20.0)  # contexts, as powers of two
 
 
 def draw(count: int, contexts: tuple[float, float]) -> Points:
@@ -68,12 +65,42 @@ def seconds(call: Callable[[], Any], repeats: int) -> float:
     return float(np.median(taken))
 
 
-def walked_seconds(variant: str) -> float:
-    """Time to record and walk one point: 64 ranks at 64k tokens."""
-    settled = point("decode", MACHINE, WORKLOAD, {"variant": variant, "context": 65536})
+def large(count: int) -> Points:
+    """Random costs of one shape: 64 ranks that sweep 256 tiles each."""
+    shape = {"context": 2.0**20, "C": 8, "P": 8, "tile": 64}
+    return draw(count, MIXED) | {n: jnp.full(count, x, jnp.float32) for n, x in shape.items()}
+
+
+def simulated_seconds(variant: str, points: Points) -> float:
+    """Time to record and simulate the first of `points`, whatever scratch it needs."""
+    knobs = {name: float(values[0]) for name, values in points.items()}
+    settled = point("decode", MACHINE, WORKLOAD, {"variant": variant} | knobs)
     start = time.perf_counter()
-    walk(MACHINE, record(settled.kernel, MACHINE, settled.launch()))
+    launch = settled.launch()
+    records = record(settled.kernel, settled.machine, launch)
+    execute(settled.machine, records, cube_columns=launch.cube_cols)
     return time.perf_counter() - start
+
+
+def measure(variant: str, count: int, repeats: int) -> list[str]:
+    """The row of one variant."""
+    latencies = timer(variant)
+    sets = [draw(count, MIXED), draw(count, (10.0, 10.0)), draw(count, (20.0, 20.0)), large(count)]
+    first = seconds(lambda: jax.block_until_ready(latencies(sets[0])), 1)
+    rates = [
+        count / seconds(lambda: jax.block_until_ready(latencies(points)), repeats)  # noqa: B023
+        for points in sets
+    ]
+    simulated = simulated_seconds(variant, sets[-1])
+    return [
+        variant,
+        f"{first:.1f}",
+        *(f"{rate:,.0f}" for rate in rates[:3]),
+        f"{rates[1] / rates[2]:.2f}",
+        f"{rates[3]:,.0f}",
+        f"{simulated:.1f}",
+        f"{rates[3] * simulated:,.0f}",
+    ]
 
 
 def main() -> None:
@@ -82,28 +109,11 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=65536)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
+    title = f"{options.points} random points; large: 64 ranks x 256 tiles, also simulated"
     columns = ("variant", "first call s", "points/s", "1k context", "1M context", "1M / 1k")
-    table = Table(*columns, "walk s/point", "ratio", title=f"{options.points} random points")
+    table = Table(*columns, "large", "simulation s", "ratio", title=title)
     for variant in variant_names("decode"):
-        latencies = timer(variant)
-        mixed = draw(options.points, (8.0, 20.0))
-        start = time.perf_counter()
-        jax.block_until_ready(latencies(mixed))
-        first = time.perf_counter() - start
-        rates = []
-        for contexts in ((8.0, 20.0), (10.0, 10.0), (20.0, 20.0)):
-            points = draw(options.points, contexts)
-            taken = seconds(lambda: jax.block_until_ready(latencies(points)), options.repeats)  # noqa: B023
-            rates.append(options.points / taken)
-        walked = walked_seconds(variant)
-        table.add_row(
-            variant,
-            f"{first:.1f}",
-            *(f"{rate:,.0f}" for rate in rates),
-            f"{rates[1] / rates[2]:.2f}",
-            f"{walked:.3f}",
-            f"{walked * rates[0]:,.0f}",
-        )
+        table.add_row(*measure(variant, options.points, options.repeats))
     Console(width=110).print(table)
 
 

@@ -19,7 +19,7 @@ from kernels.reduce import reduce_and_store
 def _variant(sweep: Sweep) -> Callable:
     def kernel(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -> Partial:
         def attend(queries: Block) -> Partial:
-            with tl.scratch_scope(buffers=2):
+            with tl.scratch_scope():
                 partial = sweep(tl, tl.load(tl.ref(q, queries)), k, v, queries)
                 return reduce_and_store(tl, partial, tl.ref(output, queries))
 

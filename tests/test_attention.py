@@ -356,10 +356,6 @@ REFUSED = {
     "kv_len under": ({"kv_len": -1}, "`kv_len` is -1; 0 to 9"),
     "tile 0": ({"tile": 0}, "`tile` is 0; an integer of at least 1"),
     "tile 1.5": ({"tile": 1.5}, "`tile` is 1.5; an integer"),
-    "rows over tile": (
-        {"q": ones(4, 4, 8), "tile": 2},
-        "4 query rows and `tile` is 2.*raise `tile`",
-    ),
     "grid 0": ({"grid": (0, 2)}, r"`grid` is \(0, 2\); C and P must be at least 1"),
     "grid": ({"grid": 4}, r"`grid` is 4; \(C, P\), two positive integers"),
     "group shape": ({"grid": (4, 1), "group_shape": (3, 1)}, "`group_shape` is 3 x 1.*C is 4"),

@@ -1,4 +1,4 @@
-"""The baselines: numbers, what they send and read, and times against the event simulation."""
+"""The baselines: numbers, what they send and read, and how they are named and chosen."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contracts.points import Structure, batch, draw_point
 from jax.sharding import AxisType, Mesh
 
 import ahbm_jax
 from ahbm_jax.errors import UsageError
-from ahbm_jax.events.simulation import execute
-from ahbm_jax.interpret.evaluate import leaf_names, report_function
 from ahbm_jax.interpret.record import RankRecord, Recorded, message_depth, record
 from ahbm_jax.interpret.values import Operands, Values
 from ahbm_jax.kernel_names import default_variant, resolve_kernel
@@ -244,46 +241,6 @@ def test_each_head_reads_keys_and_values_again(kernel: str) -> None:
 
 
 # Times --------------------------------------------------------------------------------------------
-
-STRUCTURES = {
-    "one token": Structure(),
-    "several, in short queues": Structure(
-        messages=1, math_blocking=False, query_length=5, layout="round_robin", packed=True
-    ),
-}
-BUSY = ("cpu", "dma", "gemm", "math", "port")
-POINTS = 8
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("kernel", BASELINES)
-def test_timing_equals_the_event_simulation(kernel: str, structure: str) -> None:
-    rng = np.random.default_rng([ord(c) for c in kernel + structure])
-    with jax.enable_x64(True):
-        points = [draw_point(rng, kernel, "dot", STRUCTURES[structure]) for _ in range(POINTS)]
-        names, leaves = leaf_names(points[0].static), batch(points)
-        report_of = report_function(points[0].kernel, points[0].static)
-        report = {name: np.asarray(x) for name, x in report_of(*leaves).items()}
-        raised: dict[str, np.ndarray] = {}
-        for name in (name for name in names if "link." in name):
-            dearer = [x * 1.5 if n == name else x for n, x in zip(names, leaves, strict=True)]
-            raised[name] = np.asarray(report_of(*dearer)["latency_ns"])
-    for i, drawn in enumerate(points):
-        launch = drawn.launch()
-        records = record(drawn.kernel, drawn.machine, launch)
-        simulated = execute(drawn.machine, records, cube_columns=launch.cube_cols)
-        np.testing.assert_allclose(report["latency_ns"][i], simulated.latency_ns, rtol=1e-9)
-        for engine in BUSY:
-            busiest = max(busy[engine] for busy in simulated.busy_ns.values())
-            np.testing.assert_allclose(
-                report[f"most_busy_{engine}"][i], busiest, rtol=1e-9, atol=1e-9
-            )
-        assert report["sends"][i] == len(commands(records, "send"))
-        peak = max(entry.scratch_peak_bytes for entry in records)
-        np.testing.assert_allclose(report["scratch_peak_bytes"][i], peak, rtol=1e-12)
-    for name, latency in raised.items():
-        assert (latency >= report["latency_ns"] * (1 - 1e-12)).all(), name
-    assert any((latency > report["latency_ns"]).any() for latency in raised.values())
 
 
 def test_a_fan_out_is_slower_than_a_reduce_and_slower_the_more_ranks_there_are() -> None:

@@ -41,19 +41,16 @@ def row(
       users: requests of the machine; those of one group by default.
       parity: what the check of the kernel's numbers found.
     """
-    knobs, leaves = point.knobs, point.leaves
+    request = point.request()
     found = outcome.row() if isinstance(outcome, Result) else dict.fromkeys(RESULTS)
     latency = found["latency_ns"]
     return {
         "panel": panel,
         "kernel": kernel,
         "variant": variant,
-        "context": int(knobs.context),
-        "users": int(knobs.users) if users is None else users,
-        "users_per_group": int(knobs.users),
-        "C": int(leaves["cube_rows"]) * int(leaves["cube_cols"]),
-        "P": int(knobs.P),
-        "tile": int(knobs.tile),
+        **request,
+        "users": request["users"] if users is None else users,
+        "users_per_group": request["users"],
         "latency_ns": latency,
         "all_layers_ns": None if latency is None else latency * point.workload.layers,
         **{name: found[name] for name in RESULTS if name != "latency_ns"},

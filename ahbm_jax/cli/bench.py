@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ahbm_jax.cli.json_file import check_json_path, json_option, write_json
+from ahbm_jax.cli.files import check_output, json_option, write_json
 from ahbm_jax.errors import UsageError
 
 
@@ -22,7 +22,7 @@ def bench(bench: str, machine: str | None, device: str, json_path: Path | None) 
 
     Exit code 1 if a kernel's numbers are not right.
     """
-    check_json_path(json_path)
+    check_output(json_path, "--json")
     devices = _devices(device)
 
     from ahbm_jax.bench import run_bench

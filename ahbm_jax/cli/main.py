@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
 import click
 
 from ahbm_jax.cli.bench import bench
+from ahbm_jax.cli.explain import explain
 from ahbm_jax.cli.machine import machine
 from ahbm_jax.cli.ops import ops
 from ahbm_jax.cli.parity import parity
 from ahbm_jax.cli.run import run
+from ahbm_jax.cli.simulate import simulate
 from ahbm_jax.errors import AhbmError
 
 BAD_INPUT, INTERRUPTED = 2, 130
+REPEAT_S = 0.01
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -29,7 +35,7 @@ def ahbm() -> None:
     """
 
 
-for command in (bench, run, parity, machine, ops):
+for command in (bench, run, explain, simulate, parity, machine, ops):
     ahbm.add_command(command)
 
 
@@ -37,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its status."""
     _keep_compiled_programs()
     try:
-        status = ahbm.main(args=arguments, prog_name="ahbm", standalone_mode=False)
+        with no_interrupt_lost():
+            status = ahbm.main(args=arguments, prog_name="ahbm", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         status = error.exit_code
@@ -48,6 +55,27 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         print(f"ahbm: {error}", file=sys.stderr)
         status = BAD_INPUT
     sys.exit(status or 0)
+
+
+@contextmanager
+def no_interrupt_lost() -> Iterator[None]:
+    """Have an interrupt come again if it came where Python only reports exceptions.
+
+    JAX has a callback at each garbage collection, and a simulation collects often.
+    """
+    report, thread = sys.unraisablehook, threading.get_ident()
+
+    def again(lost: sys.UnraisableHookArgs) -> None:
+        if isinstance(lost.exc_value, KeyboardInterrupt):
+            threading.Timer(REPEAT_S, signal.pthread_kill, (thread, signal.SIGINT)).start()
+        else:
+            report(lost)
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = report
 
 
 def _keep_compiled_programs() -> None:

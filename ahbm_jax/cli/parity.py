@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ahbm_jax.cli.json_file import check_json_path, json_option, write_json
+from ahbm_jax.cli.files import check_output, json_option, write_json
 from ahbm_jax.cli.parameters import GRID, RECTANGLE, TOKENS
 from ahbm_jax.errors import UsageError
 
@@ -69,7 +69,7 @@ def parity(
     By default on inputs that have broken other kernels and on random ones (--seed, --count); with
     --input on your own q, k and v, with --model in a language model. Exit code 1 if any fails.
     """
-    check_json_path(json_path)
+    check_output(json_path, "--json")
     given = {name: value for name, value in options.items() if value is not None}
     if input_path is not None and model is not None:
         raise UsageError("`--input` and `--model` are both given; leave one out")

@@ -31,23 +31,37 @@ def apply_overrides(machine: Machine, overrides: Iterable[str]) -> Machine:
     Raises:
         ConfigError: with every override that names no key, or whose value the key does not allow.
     """
-    known = {key: leaf for key, leaf in schema.leaves(Machine).items() if not leaf.named}
+    known = _settable()
     values: dict[str, Any] = {}
     problems: list[str] = []
     for override in overrides:
         key, equals, text = override.partition("=")
-        key = key.strip()
-        found = _unusable(machine, key, equals, known)
+        key, value = key.strip(), scalar(text)
+        if not equals:
+            found = Problem((), "no `=`", "`key=value`", "write `--set key=value`")
+        else:
+            found = setting_problem(key, value) or _left_out(machine, key)
         if found is None:
-            try:
-                values[key] = known[key].adapter.validate_python(scalar(text))
-            except ValidationError as error:
-                found = _refused(known[key], error.errors()[0]["input"])
-        if found is not None:
+            values[key] = known[key].adapter.validate_python(value)
+        else:
             problems.append(found.text(f"--set {override}"))
     if problems:
         raise ConfigError(problems)
     return replace(machine, values)
+
+
+def setting_problem(key: str, value: Any) -> Problem | None:
+    """What is wrong with a value for a dotted key of any machine, if anything."""
+    known = _settable()
+    if key not in known:
+        section = [name for name in known if name.startswith(key.partition(".")[0] + ".")]
+        allowed = ", ".join(section) or "`section.key` as `ahbm machine show` lists them"
+        return Problem((key,), "an unknown key", allowed + nearest(key, known), "correct the key")
+    try:
+        known[key].adapter.validate_python(value)
+    except ValidationError as error:
+        return _refused(known[key], error.errors()[0]["input"])
+    return None
 
 
 def check_machine(machine: Machine) -> None:
@@ -94,20 +108,17 @@ def head_problems(heads: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
-def _unusable(
-    machine: Machine, key: str, equals: str, known: Mapping[str, schema.Leaf]
-) -> Problem | None:
-    """Why an override cannot be applied whatever its value is."""
-    if not equals:
-        return Problem((), "no `=`", "`key=value`", "write `--set key=value`")
-    if key not in known:
-        section = [name for name in known if name.startswith(key.partition(".")[0] + ".")]
-        allowed = ", ".join(section) or "`section.key` as `ahbm machine show` lists them"
-        return Problem((key,), "an unknown key", allowed + nearest(key, known), "correct the key")
-    if getattr(machine, key.partition(".")[0]) is None:
-        allowed = "keys of the sections that the machine has"
-        return Problem((key,), "a key of a section left out", allowed, "add it to the file first")
-    return None
+def _settable() -> dict[str, schema.Leaf]:
+    """The numbers and switches of a machine by their dotted keys."""
+    return {key: leaf for key, leaf in schema.leaves(Machine).items() if not leaf.named}
+
+
+def _left_out(machine: Machine, key: str) -> Problem | None:
+    """Why a key that some machines have cannot be set on this one, if so."""
+    if getattr(machine, key.partition(".")[0]) is not None:
+        return None
+    allowed = "keys of the sections that the machine has"
+    return Problem((key,), "a key of a section left out", allowed, "add it to the file first")
 
 
 def _refused(leaf: schema.Leaf, value: Any) -> Problem:

@@ -1,4 +1,4 @@
-"""Machines, workloads and benches from their YAML files.
+"""Machines, workloads, benches and cases from their YAML files.
 
 Every function here raises `ConfigError` alone, once, with all that is wrong.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,14 @@ from pydantic import BaseModel
 
 from ahbm_jax.config import schema, shipped
 from ahbm_jax.config.bench import Bench
-from ahbm_jax.config.check import apply_overrides, check_machine, check_workload, head_problems
+from ahbm_jax.config.case import Case
+from ahbm_jax.config.check import (
+    apply_overrides,
+    check_machine,
+    check_workload,
+    head_problems,
+    setting_problem,
+)
 from ahbm_jax.config.document import Document, parse, read, validate
 from ahbm_jax.config.problem import Problem, shown
 from ahbm_jax.errors import nearest
@@ -22,10 +30,12 @@ from ahbm_jax.machine.params import Machine, Workload
 
 __all__ = [
     "Bench",
+    "Case",
     "apply_overrides",
     "check_machine",
     "check_workload",
     "load_bench",
+    "load_case",
     "load_machine",
     "load_workload",
     "sources",
@@ -33,7 +43,7 @@ __all__ = [
 
 PathOrName = str | os.PathLike[str]
 
-_SCHEMAS = (schema.MACHINE, schema.WORKLOAD, schema.BENCH)
+_SCHEMAS = (schema.MACHINE, schema.WORKLOAD, schema.BENCH, schema.CASE)
 _KINDS = {"machines": (schema.MACHINE, Machine), "workloads": (schema.WORKLOAD, Workload)}
 
 
@@ -82,10 +92,26 @@ def load_bench(path_or_name: PathOrName) -> Bench:
     """
     path = shipped.resolve("benches", path_or_name)
     document = _read(path, schema.BENCH)
-    unknown: list[Problem] = []
-    for key, kind in (("machine", "machines"), ("workload", "workloads")):
-        unknown += _follow(document, key, kind)
-    return validate(document, Bench, unknown)
+    return validate(document, Bench, list(_follow_both(document)))
+
+
+def load_case(path: str | os.PathLike[str]) -> Case:
+    """A case from its file.
+
+    Args:
+        path: path of a YAML file.
+
+    Returns:
+        The case. Paths of a kernel, machine or workload file in it are relative to the case's own
+        folder, and are returned ready to be used, from any folder.
+
+    Raises:
+        ConfigError: with every problem of the file, each with its line. What only the kernel,
+            machine or model can refuse, `ahbm_jax.knobs.point` does.
+    """
+    document = _read(Path(path), schema.CASE)
+    found = [*_follow_kernel(document), *_follow_both(document), *_take_bad_settings(document)]
+    return validate(document, Case, found)
 
 
 def sources(path_or_name: PathOrName) -> dict[str, str]:
@@ -119,18 +145,53 @@ def _plain_heads(document: Document) -> dict[str, Any]:
     return {key: entry.get("value") for key, entry in entries if isinstance(entry, dict)}
 
 
+def _follow_both(document: Document) -> Iterator[Problem]:
+    """Point a bench or case at its machine and workload files; yields what is wrong with them."""
+    yield from _follow(document, "machine", "machines")
+    yield from _follow(document, "workload", "workloads")
+
+
 def _follow(document: Document, key: str, kind: str) -> Iterator[Problem]:
-    """Point a bench's machine or workload at its file; yields what is wrong with it."""
     given = document.data.get(key)
     known = shipped.names(kind)
     if not isinstance(given, str) or not given.strip() or given.strip() in known:
         return  # a shipped name, or no text at all, which validation says
-    path = document.path.parent / given
-    if os.path.isfile(path):
-        document.data[key] = str(path)
+    path = _beside(document, given)
+    if path is not None:
+        document.data[key] = path
         return
     allowed = f"{', '.join(known)}, or the path of a file from here{nearest(given, known)}"
     yield Problem((key,), shown(given), allowed, "give a name or path that exists")
+
+
+def _follow_kernel(document: Document) -> Iterator[Problem]:
+    """Point a case's `FILE.py:NAME` at its file; yields what is wrong with it."""
+    given = document.data.get("kernel")
+    if not isinstance(given, str) or ".py:" not in given:
+        return  # a name, which is looked up among the kernels
+    file, _, function = given.strip().rpartition(":")
+    path = _beside(document, file)
+    if path is not None:
+        document.data["kernel"] = f"{path}:{function}"
+        return
+    allowed = "the name of a shipped kernel, or FILE.py:NAME with the path of a file from here"
+    yield Problem(("kernel",), shown(given), allowed, "give a file that exists")
+
+
+def _beside(document: Document, given: str) -> str | None:
+    """The absolute path of a file that a document names, from its own folder; None if no file."""
+    path = document.path.parent / given
+    return str(path.absolute()) if os.path.isfile(path) else None
+
+
+def _take_bad_settings(document: Document) -> Iterator[Problem]:
+    """Yield what is wrong with each entry of a case's `set`, and take that entry out."""
+    entries = document.data.get("set")
+    for key, value in list(entries.items()) if isinstance(entries, dict) else ():
+        found = setting_problem(key, value)
+        if found is not None:
+            del entries[key]  # or validation would report it a second time, less precisely
+            yield replace(found, loc=("set", key))
 
 
 def _kind(path_or_name: PathOrName) -> str:

@@ -26,6 +26,7 @@ from pydantic import (
 MACHINE = "ahbm-machine/1"
 WORKLOAD = "ahbm-workload/1"
 BENCH = "ahbm-bench-spec/1"
+CASE = "ahbm-case/1"
 
 T = TypeVar("T")
 
@@ -118,7 +119,9 @@ def model(record: type) -> type[Closed]:
             leaf = own[field.name]
             kind = leaf.type if leaf.named else Sourced[leaf.type]
             about = rule(leaf.allowed, description=leaf.doc)
-            fields[field.name] = (Annotated[kind | None, about], None) if leaf.optional else (kind, about)
+            fields[field.name] = (
+                (Annotated[kind | None, about], None) if leaf.optional else (kind, about)
+            )
     return create_model(record.__name__, __base__=Closed, **fields)
 
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from ahbm_jax.interpret.maxplus import Step, augmented_matrix, iterate
-from ahbm_jax.interpret.progression import Kinds, progress
+from ahbm_jax.interpret.progression import Kinds, Span, progress
 from ahbm_jax.tl.handle import Handle
 
 if TYPE_CHECKING:
@@ -146,12 +146,10 @@ class Iteration:
         _, moving = jax.lax.while_loop(lambda carry: jnp.any(carry[0] < stop), one, begin)
         self.leaves = self._merge(moving, flags)
 
-    def progress(
-        self, item_of: Callable[[Any], Any], start: Array, stop: Array, period: Array
-    ) -> None:
-        """As `walk`, where inner loops grow by as much in each `period` of items."""
+    def progress(self, item_of: Callable[[Any], Any], span: Span) -> None:
+        """As `walk`, where inner loops grow by as much in each period of items."""
         timing = self.timing
-        flags = self.probe(item_of(start))
+        flags = self.probe(item_of(span.start))
         kinds = _pick(self.kinds, flags)
         used = jnp.broadcast_to(timing.lanes.used, timing.shape)
 
@@ -173,7 +171,7 @@ class Iteration:
         counts = [kind == "counts" for kind in kinds]
         late = [name == f"scope{len(timing.scopes)}.1" for name in _pick(self.names, flags)]
         of_leaves = Kinds(clocks=clocks, late=late, counts=counts)
-        moving = progress(step, moving, start, stop, period, of_leaves)
+        moving = progress(step, moving, span, of_leaves)
         self.leaves = self._merge(moving, flags)
 
     def power(self, item: Any, n: Array) -> Array:

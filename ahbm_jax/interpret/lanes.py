@@ -2,7 +2,8 @@
 
 A clock is an array [lanes, lanes, batch]. Until ranks talk to each other, all that tells them
 apart is how many tokens they hold, so there is one clock for each *class* of ranks (3 for one
-query token, 5 for several, 5 and 9 with a window). While only PEs of one CUBE talk, CUBEs fall into as many classes. From
+query token, 5 for several, 5 and 9 with a window). While only PEs of one CUBE talk, CUBEs fall into
+as many classes. From
 then on there is a clock for each CUBE of the machine's largest group, of which those in use are
 marked; and only one for each CUBE while one of its PEs acts alone.
 

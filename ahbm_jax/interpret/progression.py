@@ -32,10 +32,25 @@ class Kinds:
     counts: Sequence[bool]
 
 
-def progress(
-    step: Step, state: list[Array], start: Array, stop: Array, period: Array, kinds: Kinds
-) -> list[Array]:
-    """State after `step` for start <= index < stop, exactly.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Steps start <= index < stop, each [1, 1, batch].
+
+    Attributes:
+      start: the first index.
+      turn: the index from which on steps do not see more and more tiles (`start` if none do).
+      stop: the index after the last.
+      period: steps after which blocks begin and end alike with regard to tiles.
+    """
+
+    start: Array
+    turn: Array
+    stop: Array
+    period: Array
+
+
+def progress(step: Step, state: list[Array], span: Span, kinds: Kinds) -> list[Array]:
+    """State after `step` for all indices of `span`, exactly.
 
     Steps are taken one by one until, at the end of three periods in a row, the clocks of all ranks
     in use stood alike, having moved by amounts in arithmetic progression, while the loops inside
@@ -52,13 +67,12 @@ def progress(
         more tiles would add the same to every clock.
       state: arrays of one shape [lanes, lanes, batch], clocks `-inf` in lanes that are not in use.
         What is neither a clock nor a count keeps what the steps taken left.
-      start: the first index, [1, 1, batch].
-      stop: the index after the last.
-      period: steps after which blocks begin and end alike with regard to tiles, [1, 1, batch].
+      span: the steps.
       kinds: of the arrays of the state.
     """
     clocks, late, counts = (_where_true(each) for each in (kinds.clocks, kinds.late, kinds.counts))
     steady = [i for i in clocks if i not in late]
+    start, turn, stop, period = span.start, span.turn, span.stop, span.period
 
     def one(carry: tuple) -> tuple:
         index, state, base, moved, past, streak = carry
@@ -71,17 +85,22 @@ def progress(
         moved = moved + jnp.where(active, latest, 0.0)
         streak = jnp.where(jnp.all(regular, axis=(0, 1), keepdims=True), streak + 1, 0.0)
         index = jnp.where(active, index + 1, index)
-        taken = index - start
+        taken = jnp.where(index <= turn, index - start, index - turn)
         whole = active & (jnp.floor(taken / period) * period == taken)
-        times = jnp.floor((stop - index) / period)
+        times = jnp.floor((jnp.where(index < turn, turn, stop) - index) / period)
         marks = [_Mark(state, moved), *past]
         known = _arithmetic(marks, steady, late, counts) & whole & (streak > period) & (times > 0)
         ahead, leap = _extrapolated(marks, times, late, counts)
         state = [jnp.where(known, a, b) for a, b in zip(ahead, state, strict=True)]
         base = base.plus(jnp.where(known, leap, 0.0))
         index = jnp.where(known, index + times * period, index)
+        turned = index == turn
         past = jax.tree.map(lambda a, b: jnp.where(whole, a, b), marks[:2], past)
-        return index, state, base, jnp.where(whole, 0.0, moved), past, streak
+        past = jax.tree.map(lambda x: jnp.where(turned, jnp.nan, x), past)
+        streak, moved = (
+            jnp.where(ends, 0.0, x) for ends, x in ((turned, streak), (whole | turned, moved))
+        )
+        return index, state, base, moved, past, streak
 
     zero = jnp.zeros_like(start)
     latest = _latest([state[i] for i in clocks])

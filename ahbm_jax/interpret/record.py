@@ -203,12 +203,12 @@ class Record:
         """Append a command; returns the buffer it writes."""
         written = command.out.payload if command.out is not None else self.buffer(command.shape)
         source = next((x for x in command.operands if isinstance(x, Ref)), None)
-        of_tile = source is not None and isinstance(source.tile, Tile)
+        tile = None if source is None else source.tile
         recorded = Recorded(
             op=command.op,
             engine=command.spec.engine,
             tensor="" if source is None else source.tensor.name,
-            tile=int(source.tile.index) if of_tile else self._tile,
+            tile=int(tile.index) if isinstance(tile, Tile) else self._tile,
             reads=tuple(handle.payload for handle in command.handles),
             rows=int(command.shape[0]),
             cols=int(command.shape[1]),

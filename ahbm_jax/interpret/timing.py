@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from ahbm_jax.interpret.algebra import maximum
 from ahbm_jax.interpret.iteration import Iteration, LoopMap, is_handle
 from ahbm_jax.interpret.lanes import CLASSES, CUBE_CLASSES, RANKS, ROOTS, Lanes
-from ahbm_jax.interpret.progression import block_period
+from ahbm_jax.interpret.progression import Span, block_period
 from ahbm_jax.interpret.readiness import PendingScopes, Ready, TracedStep
 from ahbm_jax.machine.costs import Costs
 from ahbm_jax.machine.number import clip, floordiv
@@ -351,13 +351,12 @@ class Timing:
         placement, tile = self.launch.placement, self.launch.tile_tokens
         spread = 1.0 if placement.layout == "contiguous" else placement.ranks
         period = block_period(blocks.extent, tile * spread)
-        begin = jnp.zeros_like(blocks.full)
+        start = turn = jnp.zeros_like(blocks.full)
         if self.launch.window is not None:  # until it is full, each block sees more; then as much
             within = floordiv(self.launch.window - blocks.position, blocks.extent)
-            filled = clip(within, 0.0, blocks.full)
-            iteration.progress(lambda i: blocks.at(i, full=True), begin, filled, period)
-            begin = filled
-        iteration.progress(lambda i: blocks.at(i, full=True), begin, blocks.full, period)
+            turn = clip(within, 0.0, blocks.full)
+        span = Span(start=start, turn=turn, stop=blocks.full, period=period)
+        iteration.progress(lambda i: blocks.at(i, full=True), span)
         iteration.walk(blocks.at, blocks.full, blocks.count)
         self.repeating = outer
         iteration.finish()
@@ -453,7 +452,8 @@ class Timing:
         """Let a pending P V enter GEMM; `place` is where its command stands in the queue."""
         exists = self.pending["exists"] > 0
         work = self.pending["work"]
-        gemm = maximum(self.clocks["gemm"], self.clocks["pending_p"]) + work
+        entered = maximum(self.clocks["gemm"], self.clocks["cpu"])
+        gemm = maximum(entered, self.clocks["pending_p"]) + work
         end = maximum(gemm, self.clocks["pending_v"] + self.pending["span"])
         self.clocks["gemm"] = jnp.where(exists, end, self.clocks["gemm"])
         done = jnp.where(exists, end + self.costs["gemm.writeout"], -jnp.inf)

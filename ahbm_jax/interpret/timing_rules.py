@@ -138,9 +138,9 @@ def _ex_composite(t: Timing, command: Command) -> tuple[Ready, ...]:
     """V's DMA at once, softmax on MATH, P V pending."""
     s, v, *acc = command.operands
     rows, cols = s.shape
+    t.flush()
     scores = t.ready(s)
     descriptor = t.enqueue(command)
-    t.flush(place=1 if t.machine.scheduler.queue_depth_composites > 1 else 0)
     plan = _plan(t, rows, cols, v.shape[1])
     costs = _stream_costs(t, plan, v)
     start = t.advance("dma", descriptor, t.clocks["acc1"])

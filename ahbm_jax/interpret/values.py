@@ -283,7 +283,7 @@ def _gemm(self: Values, command: Command) -> Array:
     if "scale" in command.details["epilogue"]:
         product = product * self.launch.softmax_scale
     tile = b.tile if isinstance(b, Ref) and b.tensor.token_axis == 1 else None
-    return product if tile is None else jnp.where(_inside(tile, 1), product, jnp.nan)
+    return product if not isinstance(tile, Tile) else jnp.where(_inside(tile, 1), product, jnp.nan)
 
 
 def _ex_composite(self: Values, command: Command) -> tuple[Array, Array, Array]:

@@ -215,7 +215,9 @@ class Workload:
     head_dim: int = static("head dimension D", 1, 65536)
     storage: str = static("type of q, k and v in HBM", choices=tuple(STORAGE_BYTES))
     max_context_tokens: int = static("longest context the model is used at", 1, 2**24)
-    value_dim: int | None = static("head dimension of V, where it is not D", 1, 65536, optional=True)
+    value_dim: int | None = static(
+        "head dimension of V, where it is not D", 1, 65536, optional=True
+    )
 
     @property
     def group(self) -> int:

@@ -17,6 +17,9 @@ from ahbm_jax.parity.hard import hard_cases
 from ahbm_jax.parity.metric import Errors, measure
 from ahbm_jax.parity.random_set import random_cases
 
+# Arguments of `attention` that say what is right, rather than how it is computed.
+REFERENCE = ("kv_len", "softmax_scale", "query_start", "window", "sinks", "softcap")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
@@ -72,8 +75,8 @@ def run_case(
     runs = [attention(kernel, *inputs, mesh=mesh, **settings) for _ in range(2)]
     (o, lse), again = runs[0], runs[1]
     _check_finite(case)
-    numbers = {name: settings[name] for name in ("kv_len", "softmax_scale") if name in settings}
-    right = reference()(*inputs, **numbers)
+    asked = {name: settings[name] for name in REFERENCE if name in settings}
+    right = reference()(*inputs, **asked)
     storage = str(case.q.dtype)
     return CaseResult(
         name=case.name,
@@ -128,6 +131,7 @@ def _shapes(case: Case) -> dict[str, Any]:
         "T": rows,
         "S": tokens,
         "D": dim,
+        "Dv": case.v.shape[2],
         "storage": str(case.q.dtype),
     }
 

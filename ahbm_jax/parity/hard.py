@@ -182,6 +182,78 @@ def _one_cube_holds_data(rng: np.random.Generator) -> Inputs:
     return _inputs(rng, cache=256, kv_len=50, grid=(4, 2), tile=16)
 
 
+# Chunks, windows, sinks, soft-cap ---------------------------------------------------------------
+
+
+@_case(
+    "chunk [100, 200) after 100 tokens, garbage after it",
+    seen="sparkinfer 3, nano-vllm 213",
+    right="the rows of the one-shot result, whatever the cache holds later",
+)
+def _chunk(rng: np.random.Generator) -> Inputs:
+    settings = {"grid": (2, 2), "tile": 32, "query_tile": 32}
+    return _inputs(rng, rows=100, cache=256, kv_len=200, **settings)
+
+
+@_case(
+    "chunk [100, 200) with the future in the cache, 400 tokens",
+    seen="sparkinfer 3, nano-vllm 213",
+    right="the rows of the one-shot result: tokens past a row's own position do not count",
+)
+def _chunk_before_the_future(rng: np.random.Generator) -> Inputs:
+    return _inputs(rng, rows=100, cache=400, query_start=100, tile=32, query_tile=48)
+
+
+@_case(
+    "window of 1",
+    seen="a row's own position left out of its window",
+    right="V of the row's own position, exactly",
+)
+def _own_position(rng: np.random.Generator) -> Inputs:
+    inputs = _inputs(rng, rows=5, cache=64, window=1, grid=(2, 2), tile=16)
+    return inputs | {"exact": _by_head(inputs["v"][:, 59:64])}
+
+
+@_case(
+    "window of 20 over shards and tiles of 16",
+    seen="windows cut at tiles rather than at tokens",
+    right="the float64 reference",
+)
+def _window(rng: np.random.Generator) -> Inputs:
+    return _inputs(rng, rows=40, cache=200, window=20, grid=(2, 2), tile=16, query_tile=16)
+
+
+@_case(
+    "sinks far above every score, context 0 and 70",
+    seen="rows whose sink takes all of the weight",
+    right="finite: next to nothing is left for the values",
+)
+def _high_sinks(rng: np.random.Generator) -> Inputs:
+    sinks = (80.0, -80.0, 0.0, 3.0)
+    return _inputs(rng, cache=70, kv_len=70, sinks=sinks, grid=(2, 2), tile=16)
+
+
+@_case(
+    "soft-cap of 50 on scores up to 2000",
+    seen="tanh after the mask, or overflow before it",
+    right="the float64 reference: capped scores, masked afterwards",
+)
+def _soft_cap(rng: np.random.Generator) -> Inputs:
+    inputs = _inputs(rng, rows=5, cache=200, softcap=50.0, grid=(2, 2), tile=32, exact_p=True)
+    return inputs | {"q": inputs["q"] * np.asarray(64, inputs["q"].dtype)}
+
+
+@_case(
+    "head dims 192 and 128",
+    seen="kernels that take V's head dim from K",
+    right="the float64 reference",
+)
+def _unequal_dims(rng: np.random.Generator) -> Inputs:
+    q, k = (normal(rng, "bfloat16", n, t, 192) for n, t in ((H, 3), (K, 100)))
+    settings = {"grid": (2, 2), "tile": 32}
+    return {"q": q, "k": k, "v": normal(rng, "bfloat16", K, 100, 128), "settings": settings}
+
+
 # The merge of partials --------------------------------------------------------------------------
 
 

@@ -20,7 +20,17 @@ MODES = (  # storage type, exact_p
     ("float32", False),
 )
 LENGTHS = ("full", "inside", "few", "at most T")
-AS_DRAWN = ("variant", "tile", "layout", "level2", "level1", "packed")  # arguments of attention
+AS_DRAWN = (  # arguments of attention
+    "variant",
+    "tile",
+    "query_tile",
+    "layout",
+    "level2",
+    "level1",
+    "packed",
+    "window",
+    "softcap",
+)
 KNOBS: dict[str, Sequence[Any]] = {
     "group": (1, 3, 4, 5, 8, 12, 16),
     "kv_heads": (1, 2, 3),
@@ -37,6 +47,12 @@ KNOBS: dict[str, Sequence[Any]] = {
     "packed": (False, True),
     "rotated": (False, True),
     "scaled": (False, False, True),
+    "value_dim": (None, None, 32, 128),
+    "start": ("last", "last", "inside", "first"),
+    "window": (None, None, 5, 7, 50),
+    "sinks": (False, False, True),
+    "softcap": (None, None, 5.0, 50.0),
+    "query_tile": (2, 3, 64),
 }
 
 
@@ -78,6 +94,12 @@ def _draw(index: int, rng: np.random.Generator, knobs: dict[str, Any]) -> Case:
         settings["softmax_scale"] = float(np.float32(rng.uniform(0.3, 1.5) / np.sqrt(dim)))
     sizes = (knobs["kv_heads"], knobs["group"], rows, cache, dim)
     q, k, v = (x.astype(STORAGE[storage]) for x in _values(rng, *sizes))
+    if knobs["value_dim"] is not None:
+        v = np.resize(v, (*v.shape[:2], knobs["value_dim"]))
+    if knobs["sinks"]:
+        settings["sinks"] = tuple(float(x) for x in rng.normal(size=len(q)).astype(np.float32))
+    if knobs["start"] != "last":
+        settings["query_start"] = _start(rng, knobs["start"], settings["kv_len"], rows)
     k, v = (garbage_past(x, settings["kv_len"]) for x in (k, v))
     return Case(name=f"random {index}", q=q, k=k, v=v, settings=settings)
 
@@ -87,6 +109,10 @@ def _length(rng: np.random.Generator, kind: str, cache: int, rows: int, ranks: i
         return cache
     low, most = {"inside": (1, cache), "few": (2, 2 * ranks + 2), "at most T": (0, rows)}[kind]
     return int(rng.integers(low, min(most, cache), endpoint=True))
+
+
+def _start(rng: np.random.Generator, kind: str, kv_len: int, rows: int) -> int:
+    return 0 if kind == "first" else int(rng.integers(0, max(kv_len - rows, 0), endpoint=True))
 
 
 def _shape(rng: np.random.Generator, cubes: int) -> tuple[int, int]:

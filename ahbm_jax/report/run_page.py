@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ahbm_jax.report.amount import microseconds, percent, significant, times
+from ahbm_jax.report.heading import heading
 from ahbm_jax.report.layout import plain_table
 
 COSTS = 10  # of the critical path, before the rest is summed up
@@ -49,13 +50,9 @@ def run_page(document: dict[str, Any], capacity_bytes: float) -> Iterator[Render
 
 
 def _head(row: dict[str, Any]) -> Text:
-    name = row["kernel"] + (f" {row['variant']}" if row["variant"] else "")
     latency, bound = row["latency_ns"], row["bound"]
-    requests = f"{row['users']} request{'s' if row['users'] > 1 else ''} a group"
     return Text.assemble(
-        (f"{name}: {row['workload']} on {row['machine']}\n", "bold"),
-        f"context {row['context']:,}, C {row['C']}, P {row['P']}, tile {row['tile']}, ",
-        f"{requests}\n\n",
+        heading(row),
         (f"{microseconds(latency)} us", "bold green"),
         f" a layer ({microseconds(row['all_layers_ns'])} us for {row['layers']} layers), ",
         f"{times(latency / row['bounds'][bound])} its largest bound ({bound})",

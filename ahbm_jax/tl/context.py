@@ -248,7 +248,7 @@ class Context:
         return self._emit("broadcast", x, shape=(x.shape[0], columns))
 
     def mask(self, scores: Handle, tile: Tile) -> Handle:
-        """-inf where a query row must not see a token of `tile`: in its future, or past a window."""
+        """-inf where a query row must not see a token of `tile`: its future, or past a window."""
         return self._emit("mask", scores, shape=scores.shape, details={"tile": tile})
 
     # Messages -------------------------------------------------------------------------------

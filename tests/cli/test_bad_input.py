@@ -17,6 +17,15 @@ def fine(tl, q, k, v, output):
     pass
 """
 
+CASE = """schema: ahbm-case/1
+kernel: decode
+machine: ahbm_4sip
+workload: absent.yaml
+knobs: {c0: 5}
+set:
+  hbm.latency_ns: 3
+"""
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -37,6 +46,9 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "knobs.yaml").write_text(
         bench.replace("    pes: 8\n", "    pes: 8\n    knobs: {hbm.latency_ns: 3}\n")
     )
+    (tmp_path / "case.yaml").write_text(CASE)
+    cubes = CASE.replace("absent.yaml", "llama3_70b").replace("c0", "C")
+    (tmp_path / "cubes.yml").write_text(cubes.replace("hbm.latency", "hbm.access_latency"))
     rng = np.random.default_rng(0)
 
     def save(name: str, heads: int, kv_heads: int, **more: object) -> None:
@@ -69,7 +81,11 @@ CASES = [
     (["run", "decode", "--context", "-1"], ["-1", "0 to 1,048,576"]),
     (["run", "decode", "--context", "9k", "--cache", "8k"], ["9216", "8192", "`cache_tokens`"]),
     (["run", "decode", "--users", "0"], ["`users` is 0", "1 to"]),
-    (["run", "decode", "--query-length", "9", "--tile", "4"], ["9", "4", "raise `tile`"]),
+    (
+        ["run", "decode", "--context", "9k", "--query-start", "9k", "--query-length", "2"],
+        ["`query_start` is 9216", "`query_length` 2", "`context` of 9216 tokens"],
+    ),
+    (["run", "prefill", "--window", "0"], ["`window` is 0", "1 to"]),
     (["run", "decode", "--group-shape", "2x8"], ["2 x 8", "4 x 4"]),
     (["run", "decode", "--group-shape", "2by4"], ["2by4", "2x4"]),
     # names
@@ -92,6 +108,15 @@ CASES = [
     (["parity", "--model", "smollm3"], ["'smollm3'", "did you mean `smollm2`"]),
     (["parity", "--variant", "opt33"], ["'opt33'", "did you mean `opt3`"]),
     (["runn"], ["runn"]),
+    # cases
+    (["run", "absent.yaml"], ["absent.yaml:1: got no such file", "correct the path"]),
+    (["run", "bench.yaml"], ["bench.yaml:2: `schema`", "allowed: ahbm-case/1", "another file"]),
+    (
+        ["run", "case.yaml"],
+        ["case.yaml:4: `workload`", "case.yaml:5: `knobs.c0`", "case.yaml:7:", "access_latency_ns"],
+    ),
+    (["run", "cubes.yml"], ["`C` is 5", "no rectangle", "4 x 4"]),
+    (["run", "cubes.yml", "--set", "hbm"], ["`--set key=value`"]),
     # machine numbers
     (["run", "decode", "--set", "hbm.access_latency_ns=nan"], ["nan", "0 to 1e+06"]),
     (["run", "decode", "--set", "hbm.latency_ns=3"], ["hbm.latency_ns", "access_latency_ns"]),
@@ -120,6 +145,23 @@ CASES = [
     # outputs
     (["run", "decode", "--json", "absent/x.json"], ["absent", "no folder"]),
     (["run", "decode", "--json", "."], ["a folder"]),
+    (["run", "decode", "--json", "/dev/null"], ["/dev/null", "no regular file"]),
+    # simulations: all of it before they run
+    (["simulate", "decod"], ["'decod'", "did you mean `decode`"]),
+    (["simulate", "decode", "--arbitration", "first-come"], ["'first-come'", "`first_come`?"]),
+    (["simulate", "decode", "--arbitration", "x"], ["'x'", "allowed: static, first_come"]),
+    (["simulate", "decode", "--log", "absent/ops.csv"], ["`--log`", "no folder"]),
+    (["simulate", "decode", "--log", "/proc/ops.csv"], ["`--log`", "/proc is not writable"]),
+    (["simulate", "decode", "--log", "ops.txt"], ["`--log`", "ops.txt", ".parquet or .csv"]),
+    (["simulate", "decode", "--trace", "trace.gz"], ["`--trace`", "trace.gz", ".json"]),
+    (["simulate", "decode", "--plot", "plot.jpg"], ["`--plot`", "plot.jpg", ".png or .svg"]),
+    (["simulate", "decode", "--plot-ranks", "2"], ["`--plot-ranks`", "`--plot`"]),
+    (["simulate", "decode", "--plot", "x.svg", "--plot-ranks", "0"], ["--plot-ranks", "0"]),
+    (
+        ["simulate", "decode", "--trace", "x.json", "--json", "./x.json"],
+        ["`--trace` and `--json` are both x.json"],
+    ),
+    (["simulate", "kernel.py:fine"], ["takes no time"]),
 ]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from ahbm_jax import load_machine, load_workload
 from ahbm_jax.bench.heads import share
-from ahbm_jax.cli.json_file import write_json
+from ahbm_jax.cli.files import write_json
 from ahbm_jax.cli.main import main
 from ahbm_jax.config import shipped
 from ahbm_jax.errors import UsageError
@@ -160,7 +160,7 @@ def test_example_kernel_is_right_timed_and_explained(
 ) -> None:
     kernel = f"{ROOT / 'examples' / 'my_decode.py'}:my_decode"
     assert ahbm("parity", "--kernel", kernel, "--count", "2") == 0
-    assert "24 of 24 cases pass" in capsys.readouterr().out
+    assert "31 of 31 cases pass" in capsys.readouterr().out
     file = tmp_path / "run.json"
     assert ahbm("run", kernel, "--machine", "one_pe", "--context", "1k", "--json", file) == 0
     check_row(read(file))

@@ -11,9 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from ahbm_jax.cli.main import no_interrupt_lost
+
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
-COMMANDS = ([], ["bench"], ["run"], ["parity"], ["machine"], ["machine", "show"], ["ops"])
+COMMANDS = (
+    [],
+    ["bench"],
+    ["run"],
+    ["simulate"],
+    ["parity"],
+    ["machine"],
+    ["machine", "show"],
+    ["ops"],
+)
 SLOW = ("jax", "numpy", "pydantic", "rich", "ruamel")
 PROGRAM = f"""
 import sys
@@ -46,3 +57,22 @@ def test_interrupt(tmp_path: Path) -> None:
     assert error.strip().endswith("ahbm: interrupted")
     assert "Traceback" not in error
     assert not [path for path in tmp_path.iterdir() if path.name != "cache"]
+
+
+def test_an_interrupt_in_a_finaliser_comes_again() -> None:
+    """As in a callback of a garbage collection, where Python reports exceptions and goes on."""
+
+    class Finalised:
+        def __del__(self) -> None:
+            raise KeyboardInterrupt
+
+    def work() -> None:
+        with no_interrupt_lost():
+            Finalised()
+            time.sleep(10)
+
+    before, started = sys.unraisablehook, time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert time.monotonic() - started < 5
+    assert sys.unraisablehook is before

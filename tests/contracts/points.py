@@ -1,17 +1,23 @@
-"""Random machines and shapes for the contract suites, as points for one compiled function."""
+"""Random machines and shapes for the contract suites, as cases and as points.
+
+What is drawn first is the simplest: shipped costs, one rank, small contexts. So hypothesis shrinks
+towards those, and a case that it shrank sets only the numbers that matter.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import numpy as np
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
+from ahbm_jax.config.case import Case, CaseKnobs
 from ahbm_jax.config.load import load_machine, load_workload
 from ahbm_jax.kernel_names import resolve_kernel
-from ahbm_jax.knobs import Point, point
-from ahbm_jax.machine.params import Machine, replace
+from ahbm_jax.knobs import Knobs, Point, point
+from ahbm_jax.machine.params import replace
 from ahbm_jax.machine.placement import LAYOUTS
 from ahbm_jax.tl.program import ONE, heads_of
 
@@ -29,7 +35,9 @@ RANGES = {  # of the machine's numbers: well past the shipped defaults on both s
     "scheduler.latency_cycles": (0.0, 100.0),
     "pe_link.overhead_cycles": (0.0, 50.0),
     "pe_link.bytes_per_cycle": (1.0, 128.0),
+    "pe_link.fixed_cycles": (0.0, 50.0),
     "pe_link.hop_cycles": (0.0, 30.0),
+    "cube_link.overhead_cycles": (0.0, 50.0),
     "cube_link.bytes_per_cycle": (1.0, 128.0),
     "cube_link.fixed_cycles": (0.0, 50.0),
     "cube_link.hop_cycles": (0.0, 50.0),
@@ -41,16 +49,23 @@ RANGES = {  # of the machine's numbers: well past the shipped defaults on both s
     "issue.dot_cycles": (0.0, 50.0),
     "issue.send_cycles": (0.0, 100.0),
     "issue.recv_cycles": (0.0, 100.0),
+    "issue.recv_async_cycles": (0.0, 100.0),
     "issue.wait_cycles": (0.0, 50.0),
     "issue.loop_cycles": (0.0, 50.0),
 }
-CUBES = (1, 2, 3, 4, 6, 8)
-# For kernels that send from each rank to all others, once for each head: a smaller machine, fewer
-# heads and tokens.
-FEW = {"grid.cube_rows": 2, "grid.cube_cols": 3, "grid.pe_rows": 2, "grid.pe_cols": 3}
-FEW_CUBES, FEW_PES, FEW_HEADS, FEW_TOKENS = (2, 3, 4, 6), 6, 2, 600
+DEPTHS = (16.0, 1.0, 2.0, 3.0, 5.0, 64.0)  # of the stream window
+SHAPES = ((1, 1), (1, 2), (2, 1), (1, 3), (2, 2), (4, 1), (2, 3), (3, 2), (2, 4), (3, 3))
 TILES = (16, 37, 64, 128, 256)
-DEPTHS = (1, 2, 3, 5, 16, 64)
+QUERY_TILES = (64, 16, 37, 100, 128, 256)
+MACHINE = "ahbm_4sip"
+# Of one storage type, which is what compiled functions are specialised to; groups of 3 to 16 heads.
+WORKLOADS = ("llama3_8b", "llama3_70b", "llama3_405b", "qwen2_5_14b", "smollm2_135m")
+# Of kernels that take heads one by one, and send from each rank to all others for each of them.
+MANY_RANKS, FEW_RANKS, FEW_TOKENS, FEW_HEADS = 128, 8, 600, ("llama3_8b", "smollm2_135m")
+_LOADED = {name: load_workload(name) for name in WORKLOADS}
+_BASE = load_machine(MACHINE)
+
+Settings = dict[str, Any]  # numbers of a machine by dotted key
 
 
 @dataclass(frozen=True)
@@ -61,71 +76,123 @@ class Structure:
     messages: int = 4
     operand_reuse: bool = True
     math_blocking: bool = True
-    query_length: int = 1
+    pe_mesh: tuple[int, int] = (2, 4)
+    query_length: int | None = 1  # None: a chunk of any length, in query blocks of any size
+    alone: bool = False  # on one rank
+    windowed: bool = False
+    sinks: bool = False
+    softcap: bool = False
     layout: str = LAYOUTS[0]
     level1: str = "mesh"
     level2: str = "tree"
     packed: bool = False
     users: int = 1
 
-    def machine(self, base: Machine) -> Machine:
-        """`base` with this structure's static choices."""
-        return replace(
-            base,
-            {
-                "scheduler.queue_depth_composites": self.queue,
-                "pe_link.queue_depth_messages": self.messages,
-                "cube_link.queue_depth_messages": self.messages,
-                "gemm.operand_reuse": self.operand_reuse,
-                "math.blocking": self.math_blocking,
-            },
-        )
+    def settings(self) -> Settings:
+        """This structure's static choices of a machine."""
+        rows, columns = self.pe_mesh
+        return {
+            "grid.pe_rows": rows,
+            "grid.pe_cols": columns,
+            "scheduler.queue_depth_composites": self.queue,
+            "pe_link.queue_depth_messages": self.messages,
+            "cube_link.queue_depth_messages": self.messages,
+            "gemm.operand_reuse": self.operand_reuse,
+            "math.blocking": self.math_blocking,
+        }
 
     def knobs(self) -> dict[str, Any]:
         """This structure's static knobs."""
-        names = ("query_length", "layout", "level1", "level2", "packed", "users")
+        names = ("layout", "level1", "level2", "packed", "users", "sinks", "softcap")
         return {name: getattr(self, name) for name in names}
 
 
-def draw_machine(rng: np.random.Generator, base: Machine) -> Machine:
-    """A machine with every number of `RANGES` drawn; a third are whole, so that ties happen."""
-    drawn = {}
-    for name, (low, high) in RANGES.items():
-        value = rng.uniform(low, high)
-        drawn[name] = max(float(round(value)), 1.0) if rng.integers(3) == 0 else value
-    drawn["gemm.stream_depth_subtiles"] = float(rng.choice(DEPTHS))
-    drawn["scratch.capacity_bytes"] = 1e12
-    return replace(base, drawn)
+def shipped(key: str) -> Any:
+    """What the machine that cases start from has for a dotted key."""
+    section, field = key.split(".")
+    return getattr(getattr(_BASE, section), field)
 
 
-def draw_point(
-    rng: np.random.Generator, kernel: Any, variant: str, structure: Structure, longest: int = 5000
-) -> Point:
-    """A random machine and shape of `structure`."""
-    machine = draw_machine(rng, structure.machine(load_machine("ahbm_4sip")))
-    workload = load_workload(str(rng.choice(["llama3_70b", "llama3_8b", "llama3_405b"])))
-    cubes, pes = int(rng.choice(CUBES)), int(rng.integers(1, 9))
-    if heads_of(resolve_kernel(kernel, variant)) == ONE:
-        machine = replace(machine, FEW)
-        workload = replace(workload, {"query_heads": FEW_HEADS * workload.kv_heads})
-        cubes, pes, longest = int(rng.choice(FEW_CUBES)), 1 + pes % FEW_PES, FEW_TOKENS
-    context = int(rng.integers(0, longest if cubes * pes >= 4 else longest // 4))
-    spare = int(rng.choice([0, rng.integers(3000)]))
-    knobs = {
+def numbers(key: str) -> SearchStrategy[float]:
+    """Values of one of `RANGES`; many are whole, so that ties happen."""
+    low, high = RANGES[key]
+    whole = st.integers(max(math.ceil(low), 1), math.floor(high)).map(float)
+    return st.just(shipped(key)) | whole | st.floats(low, high, allow_subnormal=False)
+
+
+def machines(structure: Structure) -> SearchStrategy[Settings]:
+    """Machines of `structure` with room for everything, as what each has unlike the shipped one."""
+    drawn = {key: numbers(key) for key in RANGES}
+    drawn["gemm.stream_depth_subtiles"] = st.sampled_from(DEPTHS)
+    fixed = structure.settings() | {"scratch.capacity_bytes": 1e12}
+    return st.fixed_dictionaries(drawn).map(
+        lambda values: {k: x for k, x in sorted((values | fixed).items()) if x != shipped(k)}
+    )
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn, kernel: str, variant: str, structure: Structure, longest: int = 5000
+) -> Case:
+    """Machines and shapes of one kernel and structure, none of them infeasible."""
+    few = heads_of(resolve_kernel(kernel, variant)) == ONE
+    ranks, longest = (FEW_RANKS, min(longest, FEW_TOKENS)) if few else (MANY_RANKS, longest)
+    rows, cols = draw(st.sampled_from([(r, c) for r, c in SHAPES if r * c <= ranks]))
+    pes = draw(st.integers(1, min(math.prod(structure.pe_mesh), ranks // (rows * cols))))
+    if structure.alone:
+        rows = cols = pes = 1
+    # Few ranks have many tiles each, and users sweep them in turn: both take long to simulate.
+    most = longest // structure.users // (1 if rows * cols * pes >= 4 else 4)
+    context = draw(st.integers(0, most))
+    drawn = {
         "variant": variant,
         "context": context,
-        "cache_tokens": max(context + spare, 1),
-        "C": cubes,
         "P": pes,
-        "tile": int(rng.choice(TILES)),
-        "start_cube": int(rng.integers(cubes)),
-        "start_pe": int(rng.integers(pes)),
+        "tile": draw(st.sampled_from(TILES)),
+        "cache_tokens": draw(st.just(None) | st.integers(max(context, 1), context + 3000)),
+        "start_cube": draw(st.integers(0, rows * cols - 1)),
+        "start_pe": draw(st.integers(0, pes - 1)),
+        "group_shape": (rows, cols),
     }
-    return point(kernel, machine, workload, knobs | structure.knobs())
+    given = (drawn | draw(queries(structure, context)) | structure.knobs()).items()
+    return Case(
+        kernel=kernel,
+        machine=MACHINE,
+        workload=draw(st.sampled_from(FEW_HEADS if few else WORKLOADS)),
+        knobs=CaseKnobs(**{name: x for name, x in given if x != getattr(Knobs(), name)}),
+        set=draw(machines(structure)),
+    )
 
 
-def batch(points: list[Point]) -> list[jax.Array]:
-    """Points of one static structure as arrays of one batch."""
-    assert len({p.static for p in points}) == 1
-    columns = zip(*(p.arrays() for p in points), strict=True)
-    return [jax.numpy.concatenate(column) for column in columns]
+def queries(structure: Structure, context: int) -> SearchStrategy[dict[str, Any]]:
+    """Which tokens ask, and how far back they look."""
+    length = st.just(structure.query_length)
+    if structure.query_length is None:
+        length = st.integers(2, max(context, 2))
+    drawn: dict[str, Any] = {}
+    if structure.query_length is None:
+        drawn["query_tile"] = st.sampled_from(QUERY_TILES)
+    if structure.windowed:
+        drawn["window"] = st.integers(1, max(context, 1))
+
+    def with_start(length: int) -> SearchStrategy[dict[str, Any]]:
+        start = st.just(None) | st.integers(0, max(context - length, 0))
+        if context < length or structure.query_length == 1:
+            start = st.just(None)
+        return st.fixed_dictionaries(
+            drawn | {"query_length": st.just(length), "query_start": start}
+        )
+
+    return length.flatmap(with_start)
+
+
+def point_of(case: Case) -> Point:
+    """The point of a case from `cases`."""
+    return point(case.kernel, replace(_BASE, case.set), _LOADED[case.workload], case.knobs.given())
+
+
+def points(
+    kernel: str, variant: str, structure: Structure, longest: int = 5000
+) -> SearchStrategy[Point]:
+    """As `cases`, as points."""
+    return cases(kernel, variant, structure, longest).map(point_of)

@@ -48,7 +48,7 @@ def by_iterate(
         return tuple(jnp.maximum(moved, jnp.asarray(constants) + shift)), aux
 
     with jax.enable_x64(True):
-        end, _ = jax.jit(lambda x, n: iterate(step, tuple(x), (), n))(
+        end, _, _ = jax.jit(lambda x, n: iterate(step, tuple(x), (), n))(
             jnp.asarray(x), jnp.asarray(n, jnp.float64)
         )
     return np.stack(end)
@@ -83,7 +83,7 @@ def test_long_cycle_is_not_taken_for_growth() -> None:
         return tuple(jnp.max(jnp.asarray(matrix) + jnp.stack(x)[None], axis=1)), aux
 
     with jax.enable_x64(True):
-        end, _ = iterate(step, tuple(jnp.asarray(start)), (), jnp.array([503.0]))
+        end, _, _ = iterate(step, tuple(jnp.asarray(start)), (), jnp.array([503.0]))
     expected = start[:, 0]
     for _ in range(503):
         expected = np.max(matrix[:, :, 0] + expected[None], axis=1)
