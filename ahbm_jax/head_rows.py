@@ -1,7 +1,8 @@
 """Which rows of q and of the output each rank has.
 
 Either all G heads of the KV head, folded (row t G + g is query token t of head g) on every rank,
-the output on one; or, with a head on each CUBE, its T rows, of which each PE writes some.
+the output on one or an equal part on each; or, with a head on each CUBE, its T rows, of which each
+PE writes some.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class HeadRows:
     group: int
     tokens: int
     per_cube: bool
+    by_rank: bool
 
     def split(self, q: Array) -> Array:
         """[H, T, D] as rows of each KV head: [K, T G, D], or by CUBE, [K, C, T, D]."""
@@ -47,8 +49,11 @@ class HeadRows:
     def gathered(self, ranks: Any, written: Array, root: tuple[int, int]) -> Any:
         """Of arrays [K, C, P, rows, ...] of all ranks the rows that were written.
 
-        They are at the `root`, or where `written` says so.
+        They are at the `root`, or in parts `by_rank`, or where `written` says so.
         """
+        if self.by_rank:
+            count = self.tokens * self.group
+            return jax.tree.map(lambda x: x.reshape(len(x), -1, *x.shape[4:])[:, :count], ranks)
         if not self.per_cube:
             return jax.tree.map(lambda x: x[:, *root], ranks)
         pe = jnp.argmax(written, axis=2)[:, :, None]  # [K, C, 1, rows, 1]

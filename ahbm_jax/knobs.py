@@ -19,7 +19,7 @@ from ahbm_jax.machine.params import Machine, Workload, replace
 from ahbm_jax.machine.placement import LAYOUTS, Placement
 from ahbm_jax.machine.topology import CUBE_COLLECTIVES, PE_COLLECTIVES, rectangle
 from ahbm_jax.tl.launch import RING_FEEDS, Launch, spreads_rows
-from ahbm_jax.tl.program import PER_CUBE, heads_of
+from ahbm_jax.tl.program import ONE, PER_CUBE, heads_of
 
 Number = Any
 
@@ -29,7 +29,7 @@ class Knobs:
     """What a run varies beside the machine and the workload.
 
     Attributes:
-      variant: variant of a shipped kernel (default `opt3`, or the first that it has).
+      variant: variant of a shipped kernel (default: `opt3`, or its first).
       context: tokens in the KV cache (may be traced, as all numbers up to `window`).
       C: CUBEs of the group; they form the squarest rectangle in the mesh.
       P: PEs of each CUBE.
@@ -189,6 +189,8 @@ def point(
     if settled.variant is None:
         settled = dataclasses.replace(settled, variant=default_variant(kernel))
     function = resolve_kernel(kernel, settled.variant)
+    alone = heads_of(function) == ONE  # each query head is a request of its own
+    users = settled.users * workload.group if alone else settled.users
     _check_choices(settled)
     _check_numbers(settled, machine, workload)
     if heads_of(function) == PER_CUBE:
@@ -210,7 +212,7 @@ def point(
         packed=settled.packed,
         ring_feed=settled.ring_feed,
         spreads_rows=spreads_rows(settled.query_length, settled.P),
-        several=not is_one(settled.users),
+        several=not is_one(users),
     )
     leaves = costs | {
         "math.lanes": machine.math.lanes,
@@ -222,7 +224,7 @@ def point(
         "query_start": settled.query_start,
         "query_block_tokens": settled.query_tile,
         "window": 1 if settled.window is None else settled.window,
-        "group": workload.group,
+        "group": 1 if alone else workload.group,
         "head_dim": workload.head_dim,
         "value_dim": workload.head_dim if workload.value_dim is None else workload.value_dim,
         "tile_tokens": settled.tile,
@@ -234,7 +236,7 @@ def point(
         "ring_chunk": settled.P * settled.tile
         if settled.ring_chunk is None
         else settled.ring_chunk,
-        "users": settled.users,
+        "users": users,
     }
     return Point(
         kernel=function,

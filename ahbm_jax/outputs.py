@@ -27,7 +27,7 @@ from ahbm_jax.machine.topology import (
     rectangle,
 )
 from ahbm_jax.tl.launch import RING_FEEDS, Launch, spreads_rows
-from ahbm_jax.tl.program import PER_CUBE, heads_of, run_program
+from ahbm_jax.tl.program import BY_RANK, ONE, PER_CUBE, heads_of, rows_of, run_program
 
 Array = jax.Array
 LARGEST = 2**24  # positions
@@ -130,7 +130,7 @@ def attention(
       q: [H, T, D], bfloat16, float16 or float32. Head h reads KV head h // (H / K).
       k: [K, S, D] of the same type, after RoPE.
       v: [K, S, Dv] of the same type.
-      variant: variant of a shipped kernel (default `opt3`, or the first that it has).
+      variant: variant of a shipped kernel (default: `opt3`, or its first).
       grid: (C, P), CUBEs and PEs per CUBE.
       tile: tokens per tile.
       query_tile: query tokens that prefill kernels take at once.
@@ -313,6 +313,8 @@ def _shape(group_shape: Any, cubes: int) -> tuple[int, int]:
 @functools.lru_cache(maxsize=256)
 def _compiled(kernel: Kernel, spread: Spread) -> Callable[..., tuple[Array, Array | None]]:
     def run(q: Array, k: Array, v: Array, sinks: Array | None, numbers: Numbers) -> Any:
+        if heads_of(kernel) == ONE:
+            k, v = (jnp.repeat(x, q.shape[0] // x.shape[0], axis=0) for x in (k, v))
         heads, (tokens, dim) = k.shape[0], q.shape[1:]
         group = q.shape[0] // heads
         placement = Placement(
@@ -351,7 +353,7 @@ def _compiled(kernel: Kernel, spread: Spread) -> Callable[..., tuple[Array, Arra
         slots = max(cdiv(placement.shard_tokens, extent) * extent for extent in extents)
         shards = _shard_tokens(placement, slots)
         k_shards = jnp.moveaxis(k[:, shards], -1, -2)  # [K, C, P, D, slots]
-        rows = HeadRows(heads, group, tokens, per_cube)
+        rows = HeadRows(heads, group, tokens, per_cube, rows_of(kernel) == BY_RANK)
         arrays = (rows.split(q), k_shards, v[:, shards], rows.logits(sinks))
         ranks, written = _on_ranks(kernel, spread, launch, arrays, numbers, per_cube=per_cube)
         o, m, l = rows.gathered(ranks, written, spread.root())

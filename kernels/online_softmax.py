@@ -29,15 +29,19 @@ def first_partial(
     A sink is a logit per head that takes part in the softmax and has no value (as in gpt-oss). Of
     the ranks whose partials are merged one alone (default: the group's first) may hold them.
     """
-    empty, sinks = empty_partial(tl, q, v), tl.sinks
-    if sinks is None:
+    empty = empty_partial(tl, q, v)
+    if tl.sinks is None:
         return empty
-
-    def with_sinks(m: Handle, l: Handle, o: Handle) -> Partial:
-        return tl.maximum(m, tl.load(tl.ref(sinks, queries))), tl.add(l, 1.0), o
-
     first = tl.holds_first() if holds_sinks is None else holds_sinks
-    return tl.when(first, with_sinks, *empty)
+    return tl.when(first, lambda *partial: with_sinks(tl, partial, queries), *empty)
+
+
+def with_sinks(tl: Context, partial: Partial, queries: Block) -> Partial:
+    """The empty partial with the sinks of its rows, if there are any."""
+    m, l, o = partial
+    if tl.sinks is None:
+        return partial
+    return tl.maximum(m, tl.load(tl.ref(tl.sinks, queries))), tl.add(l, 1.0), o
 
 
 def capped(tl: Context, s: Handle) -> Handle:

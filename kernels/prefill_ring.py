@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ahbm_jax.tl import Block, Context, Handle, Ref, Tensor, Tile
+from ahbm_jax.tl import PER_CUBE, Block, Context, Handle, Ref, Tensor, Tile, declare
 from kernels.online_softmax import Partial, first_partial, fold, normalised
 from kernels.reduce import reduce_on
 from kernels.ring import Arrival, Part, Ring, Turns, go_round
@@ -28,6 +28,7 @@ from kernels.ring import Arrival, Part, Ring, Turns, go_round
 HOME: Turns = {"cube": 0, "pe": 0}
 
 
+@declare(heads=PER_CUBE)
 def opt1(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -> Partial:
     """Composites, each awaited where its result is first used."""
     spread = tl.launch.spreads_rows
@@ -115,5 +116,4 @@ def fold_part(tl: Context, q: Handle, part: Part, tile: Tile, partial: Partial) 
     return fold(tl, partial, s, tile, lambda p: tl.composite("gemm", a=p, b=values))
 
 
-opt1.heads = "per_cube"  # type: ignore[attr-defined]
 VARIANTS = {"opt1": opt1}

@@ -217,5 +217,3 @@ def test_refuses() -> None:
     ):
         with pytest.raises(UsageError, match=message):
             ahbm_jax.simulate("prefill_ring", MACHINE, LLAMA_8B, query_length=64, **knobs)
-    with pytest.raises(NotImplementedError, match=r"`ahbm_jax\.simulate` runs them"):
-        ahbm_jax.run("prefill_ring", MACHINE, LLAMA_8B, C=4, query_length=64)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import jax
 
-from ahbm_jax.machine.topology import Position, Way
+from ahbm_jax.machine.topology import Position, Route
 
 Array = jax.Array
 
@@ -27,16 +27,16 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedStep:
-    """A step of a plan inside a compiled loop: all its messages go by one of `way_list`."""
+    """A step of a plan inside a compiled loop: all its messages go by one of `route_list`."""
 
-    way_list: tuple[Way, ...]
+    route_list: tuple[Route, ...]
     which: Array
     senders: Array
     receivers: Array
 
-    def ways(self, at: Position, *, outgoing: bool) -> list[tuple[Way, Array]]:
+    def routes(self, at: Position, *, outgoing: bool) -> list[tuple[Route, Array]]:
         """Ways that a message may take, and whether it does."""
-        return [(way, self.which == number) for number, way in enumerate(self.way_list)]
+        return [(route, self.which == number) for number, route in enumerate(self.route_list)]
 
     def sends(self, at: Position) -> Array:
         """Whether each rank sends."""

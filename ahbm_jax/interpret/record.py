@@ -15,7 +15,7 @@ from ahbm_jax.machine.params import Machine
 from ahbm_jax.machine.topology import Exchange, Position, Step
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.gemm_plan import subtile_bytes
-from ahbm_jax.tl.handle import Block, Blocks, Ref, Shape, Tensor, Tile, Tiles
+from ahbm_jax.tl.handle import Block, Blocks, Handle, Ref, Shape, Tensor, Tile, Tiles
 from ahbm_jax.tl.launch import Launch, launch_tensors, sink_tensor
 from ahbm_jax.tl.ops import MATH_OPS
 from ahbm_jax.tl.program import Kernel, run_program
@@ -28,7 +28,7 @@ Rank = tuple[int, int]  # (CUBE of the group, PE of the CUBE)
 class Message:
     """One message: from `source` to `target`, `hops` along `direction` of mesh `mesh`.
 
-    With a `turn` (direction, hops) the last of them go another way.
+    With a `turn` (direction, hops) the last of them go another route.
     """
 
     mesh: str
@@ -124,7 +124,7 @@ class Record:
         """Count scratch."""
         self.scratch.allocate(size_bytes)
 
-    def buffer(self, shape: Shape, like: Tensor | None = None) -> int:
+    def buffer(self, shape: Shape, like: Tensor | Handle | None = None) -> int:
         """A new buffer."""
         self._buffers += 1
         return self._buffers
@@ -164,6 +164,10 @@ class Record:
             self._mark("loop")
             carry = body(index, carry)
         return carry
+
+    def block(self, blocks: Blocks, index: int) -> Block:
+        """This rank's block."""
+        return blocks.at(index)
 
     def sinks(self) -> Tensor:
         """Sink logits of the rows."""
@@ -233,19 +237,19 @@ class Record:
     ) -> Message:
         """The message of this rank in `step`, as its sender or its receiver."""
         at = self.position(mesh)
-        [(way, _)] = step.ways(at, outgoing=outgoing)
+        [(route, _)] = step.routes(at, outgoing=outgoing)
         sign = 1 if outgoing else -1
-        there = at.moved(*(sign * x for x in way.offset)).index
+        there = at.moved(*(sign * x for x in route.offset)).index
         cube, pe = self.out.rank
         peer = (cube, there) if mesh == "pe" else (there, pe)
         source, target = ((cube, pe), peer) if outgoing else (peer, (cube, pe))
         return Message(
             mesh=mesh,
-            direction=way.direction,
+            direction=route.direction,
             source=source,
             target=target,
-            hops=way.distance,
-            turn=way.turn,
+            hops=route.distance,
+            turn=route.turn,
             size_bytes=size,
             sharers=sharers,
         )
@@ -362,27 +366,34 @@ def record(kernel: Kernel, machine: Machine, launch: Launch) -> list[RankRecord]
 
 
 def message_depth(records: list[RankRecord]) -> int:
-    """Longest chain of messages, each sent after the one before it was received: reduce rounds."""
+    """Longest chain of messages, each sent after the one before it was received: reduce rounds.
+
+    What came by `recv_async` is received where it is first read.
+    """
     depth = {entry.rank: 0 for entry in records}
     position = dict.fromkeys(depth, 0)
     sent: dict[tuple[Rank, Rank], list[int]] = {}
-    programs = {
-        entry.rank: [c for c in entry.commands if c.message is not None] for entry in records
-    }
+    unread: dict[tuple[Rank, int], int] = {}  # depth of what is in a buffer
+    programs = {entry.rank: entry.commands for entry in records}
     moved = True
     while moved:
         moved = False
         for rank, commands in programs.items():
             while position[rank] < len(commands):
                 command = commands[position[rank]]
-                assert command.message is not None
-                channel = (command.message.source, command.message.target)
-                if command.op == "send":
-                    sent.setdefault(channel, []).append(depth[rank] + 1)
-                elif sent.get(channel):
-                    depth[rank] = max(depth[rank], sent[channel].pop(0))
-                else:
-                    break
+                for buffer in command.reads:
+                    depth[rank] = max(depth[rank], unread.pop((rank, buffer), 0))
+                if command.message is not None:
+                    channel = (command.message.source, command.message.target)
+                    if command.op == "send":
+                        sent.setdefault(channel, []).append(depth[rank] + 1)
+                    elif not sent.get(channel):
+                        break
+                    else:
+                        came = sent[channel].pop(0)
+                        unread |= {(rank, buffer): came for buffer in command.writes}
+                        if command.op == "recv":
+                            depth[rank] = max(depth[rank], came)
                 position[rank] += 1
                 moved = True
     return max(depth.values())

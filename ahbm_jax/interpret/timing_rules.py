@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from ahbm_jax.interpret.algebra import maximum
 from ahbm_jax.interpret.pipeline import streamed
 from ahbm_jax.interpret.readiness import PendingScopes, Ready
-from ahbm_jax.interpret.timing import PENDING, Timing
+from ahbm_jax.interpret.timing import PENDING, MeshUsedAgain, Timing
 from ahbm_jax.machine.number import where
-from ahbm_jax.machine.topology import Way
+from ahbm_jax.machine.topology import Route
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.gemm_plan import GemmPlan, gemm_plan, subtile_bytes
 from ahbm_jax.tl.handle import Number, Ref
@@ -174,17 +174,17 @@ def _softmax_passes(t: Timing, rows: Number, cols: Number) -> Array:
     return wide + narrow
 
 
-def _ways(t: Timing, command: Command, *, outgoing: bool) -> list[tuple[Any, Way]]:
-    """Each way that messages of a command may take, behind whether they do."""
+def _routes(t: Timing, command: Command, *, outgoing: bool) -> list[tuple[Any, Route]]:
+    """Each route that messages of a command may take, behind whether they do."""
     step, mesh = command.details["step"], command.details["mesh"]
-    return [(on, way) for way, on in step.ways(t.position(mesh), outgoing=outgoing)]
+    return [(on, route) for route, on in step.routes(t.position(mesh), outgoing=outgoing)]
 
 
-def _directions(ways: list[tuple[Any, Way]]) -> list[tuple[Any, str]]:
+def _directions(routes: list[tuple[Any, Route]]) -> list[tuple[Any, str]]:
     """Each direction that messages may first take, behind whether they do."""
     taken: dict[str, Any] = {}
-    for on, way in ways:
-        taken[way.direction] = taken[way.direction] | on if way.direction in taken else on
+    for on, route in routes:
+        taken[route.direction] = taken[route.direction] | on if route.direction in taken else on
     return [(on, direction) for direction, on in taken.items()]
 
 
@@ -204,15 +204,16 @@ def _send(t: Timing, command: Command) -> None:
     link = f"{mesh}_link"
     busy = t.costs[f"{link}.overhead"]
     busy = busy + size * t.costs[f"{link}.byte"] * command.details["sharers"]
-    ways = _ways(t, command, outgoing=True)
-    left = _leave(t, _directions(ways), mesh, issued, busy)
+    routes = _routes(t, command, outgoing=True)
+    left = _leave(t, _directions(routes), mesh, issued, busy)
     t.count("busy_port", busy)
     t.count("sends", 1.0)
     t.count("sent_bytes", size)
     t.in_flight(left)
-    hops = _chosen((on, float(way.distance)) for on, way in ways)
+    hops = _chosen((on, float(route.distance)) for on, route in routes)
     arrival = left + t.costs[f"{link}.fixed"] + hops * t.costs[f"{link}.hop"]
     t.messages += 1
+    t.meshes_used.add(mesh)
     t.mailbox.append(((mesh, step), jnp.broadcast_to(arrival, t.shape)))
 
 
@@ -224,6 +225,8 @@ def _leave(
         name = f"port.{mesh}.N"  # a rank's only port, whichever it is
         t.clocks[name] = maximum(issued, t.clocks[name]) + busy
         return t.clocks[name]
+    if mesh in t.meshes_sent_once:
+        raise MeshUsedAgain
     depth = getattr(t.machine, f"{mesh}_link").queue_depth_messages
     free = _chosen((on, t.clocks[f"port.{mesh}.{d}"]) for on, d in directions)
     room = _chosen((on, t.clocks[f"taken.{mesh}.{d}.{depth - 1}"]) for on, d in directions)
@@ -243,8 +246,8 @@ def _arrival(t: Timing, command: Command) -> Array:
     t.count("recvs", 1.0)
     index = next(i for i, (sent_in, _) in enumerate(t.mailbox) if sent_in == key)
     _, sent = t.mailbox.pop(index)
-    ways = _ways(t, command, outgoing=False)
-    return _chosen((on, t.lanes.shift(sent, key[0], way.offset)) for on, way in ways)
+    routes = _routes(t, command, outgoing=False)
+    return _chosen((on, t.lanes.shift(sent, key[0], route.offset)) for on, route in routes)
 
 
 def _take(t: Timing, command: Command, time: Array) -> None:
@@ -255,10 +258,10 @@ def _take(t: Timing, command: Command, time: Array) -> None:
     for predicate in t.predicates:
         time = jnp.where(predicate, time, -jnp.inf)
     time = jnp.broadcast_to(time, t.shape)
-    for on, way in _ways(t, command, outgoing=False):
-        rows, cols = way.offset
+    for on, route in _routes(t, command, outgoing=False):
+        rows, cols = route.offset
         back = t.lanes.shift(where(on, time, t.never), mesh, (-rows, -cols))
-        update = (f"taken.{mesh}.{way.direction}.0", back)
+        update = (f"taken.{mesh}.{route.direction}.0", back)
         if t.predicates:
             t.taken_updates.append(update)
         else:

@@ -97,14 +97,14 @@ class Values:
     def allocate(self, size_bytes: Any) -> None:
         """Scratch has no bound here."""
 
-    def buffer(self, shape: Shape, like: Tensor | None = None) -> Array:
+    def buffer(self, shape: Shape, like: Tensor | Handle | None = None) -> Array:
         """Uninitialised: NaN; but 0 where K or V will be, which ranks that skip a tile never get.
 
         What is computed from it is dropped, and NaN would not be dropped from its gradient.
         """
         if like is None:
             return jnp.full(shape, jnp.nan, jnp.float32)
-        return jnp.zeros(shape, like.data.dtype)
+        return jnp.zeros(shape, (like.payload if isinstance(like, Handle) else like.data).dtype)
 
     def scratch_scope(self, buffers: int) -> AbstractContextManager[None]:
         """Nothing to recycle."""
@@ -114,21 +114,12 @@ class Values:
 
     def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any:
         """As many iterations as the fullest rank needs; a rank keeps those of its own tiles."""
-        handles, tree = jax.tree.flatten(carry, is_leaf=_is_handle)
-
-        def one(arrays: list[Array], index: Array) -> tuple[list[Array], None]:
-            tile = tiles.at(tiles.first + index)
-            carried = _with_payloads(handles, arrays)
-            out = jax.tree.leaves(body(tile, jax.tree.unflatten(tree, carried)), is_leaf=_is_handle)
-            kept = [
-                jnp.where(tile.exists, new.payload, old)
-                for new, old in zip(out, arrays, strict=True)
-            ]
-            return kept, None
-
         count = cdiv(self.launch.placement.shard_tokens, tiles.extent)
-        arrays, _ = jax.lax.scan(one, [h.payload for h in handles], jnp.arange(count))
-        return jax.tree.unflatten(tree, _with_payloads(handles, arrays))
+
+        def tile_at(index: Array) -> Tile:
+            return tiles.at(tiles.first + index)
+
+        return _scan(tile_at, jnp.arange(count), body, carry, lambda tile: tile.exists)
 
     def for_each(self, blocks: Blocks, body: Callable[[Block], Any]) -> Any:
         """One pass per block; rows of the results and of what is stored are put in their place."""
@@ -157,16 +148,11 @@ class Values:
 
     def times(self, count: int, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         """One compiled pass, run `count` times."""
-        if count == 1:
-            return body(0, carry)
-        handles, tree = jax.tree.flatten(carry, is_leaf=_is_handle)
+        return _scan(lambda index: index, jnp.arange(count), body, carry)
 
-        def one(arrays: list[Array], index: Array) -> tuple[list[Array], None]:
-            out = body(index, jax.tree.unflatten(tree, _with_payloads(handles, arrays)))
-            return [handle.payload for handle in jax.tree.leaves(out, is_leaf=_is_handle)], None
-
-        arrays, _ = jax.lax.scan(one, [h.payload for h in handles], jnp.arange(count))
-        return jax.tree.unflatten(tree, _with_payloads(handles, arrays))
+    def block(self, blocks: Blocks, index: Any) -> Block:
+        """A block of full width; rows past the last query are cut when all are put together."""
+        return blocks.at(index, full=True)
 
     def sinks(self) -> Tensor:
         """Sink logits of the rows."""
@@ -241,12 +227,16 @@ class Values:
         for source in range(size):
             row, col = divmod(source, cols)
             at = Position(row=row, col=col, rows=rows, cols=cols, count=size)
-            [(way, _)] = step.ways(at, outgoing=True)
-            there = at.moved(*way.offset)
-            inside = 0 <= there.row < rows and 0 <= there.col < cols and there.index < size
-            (pairs if inside else free).append((source, there.index))
+            targets = [at.moved(*route.offset) for route, _ in step.routes(at, outgoing=True)]
+            inside = [
+                t.index
+                for t in targets
+                if 0 <= t.row < rows and 0 <= t.col < cols and t.index < size
+            ]
+            pairs += [(source, target) for target in inside]
+            free += [] if inside else [source]
         unused = sorted(set(range(size)) - {target for _, target in pairs})
-        pairs += [(source, target) for (source, _), target in zip(free, unused, strict=True)]
+        pairs += [(source, target) for source, target in zip(free, unused, strict=True)]
         return jax.lax.ppermute(x, mesh, pairs)
 
 
@@ -256,6 +246,29 @@ def _is_handle(x: Any) -> bool:
 
 def _with_payloads(handles: list[Handle], arrays: list[Array]) -> list[Handle]:
     return [replace(h, payload=x) for h, x in zip(handles, arrays, strict=True)]
+
+
+def _scan(
+    item_of: Callable[[Any], Any],
+    xs: Any,
+    body: Callable[[Any, Any], Any],
+    carry: Any,
+    holds: Callable[[Any], Any] = lambda item: True,
+) -> Any:
+    """`carry = body(item, carry)` for each item, kept where it `holds`."""
+    handles, tree = jax.tree.flatten(carry, is_leaf=_is_handle)
+
+    def one(arrays: list[Array], x: Any) -> tuple[list[Array], None]:
+        item = item_of(x)
+        carried = jax.tree.unflatten(tree, _with_payloads(handles, arrays))
+        out = jax.tree.leaves(body(item, carried), is_leaf=_is_handle)
+        kept = [
+            jnp.where(holds(item), new.payload, old) for new, old in zip(out, arrays, strict=True)
+        ]
+        return kept, None
+
+    arrays, _ = jax.lax.scan(one, [h.payload for h in handles], xs)
+    return jax.tree.unflatten(tree, _with_payloads(handles, arrays))
 
 
 def _inside(tile: Tile, axis: int) -> Array:
@@ -323,7 +336,7 @@ def _mask(self: Values, command: Command) -> Array:
     token = launch.placement.token(cube, pe, slot)[None, :]
     row = jnp.arange(scores.shape[0])[:, None]
     position = tile.tiles.queries.position + floordiv(row, launch.group)
-    visible = _inside(tile, 1) & (token <= position)
+    visible = _inside(tile, 1) & (token <= position) & (token < launch.context_tokens)
     if launch.window is not None:
         visible = visible & (token > position - launch.window)
     return jnp.where(visible, scores, -jnp.inf)
@@ -343,7 +356,7 @@ def _recv(self: Values, command: Command) -> tuple[Array, ...]:
 
 
 def _wait(self: Values, command: Command) -> None:
-    """Values are always there."""
+    """Values are alroutes there."""
 
 
 def _rule(function: Callable[..., Array], doc: str) -> Callable[[Values, Command], Array]:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ahbm_jax.machine.number import Number, cdiv, clip, look_up, mod, whole
-from ahbm_jax.machine.topology import Position, Way
+from ahbm_jax.machine.topology import Position, Route
 
 Place = tuple[int, int]  # row and column
 
@@ -30,10 +30,10 @@ class Cycle:
     """The cycle of every size of a mesh up to a largest one; as a step, one turn of it.
 
     The tables are by columns, count and position (or place in the cycle). `leaving` and `coming`
-    hold the number of the way by which a position sends and receives; any, where it is alone.
+    hold the number of the route by which a position sends and receives; any, where it is alone.
     """
 
-    way_list: tuple[Way, ...]
+    route_list: tuple[Route, ...]
     places: np.ndarray
     indices: np.ndarray
     leaving: np.ndarray
@@ -46,15 +46,15 @@ class Cycle:
         found = look_up(self.indices, cols, count, mod(place - back, count))
         return found if isinstance(found, int) else found.astype(jnp.asarray(at.index).dtype)
 
-    def ways(self, at: Position, *, outgoing: bool) -> list[tuple[Way, Any]]:
+    def routes(self, at: Position, *, outgoing: bool) -> list[tuple[Route, Any]]:
         """Ways that a message from (or to) the rank at `at` may take, and whether it does."""
         last = self.places.shape[-1] - 1  # a position that is asked about may be outside the mesh
         place = (whole(at.cols), whole(at.count), whole(clip(at.index, 0, last)))
         number = look_up(self.leaving if outgoing else self.coming, *place)
-        ways = enumerate(self.way_list)
+        routes = enumerate(self.route_list)
         if isinstance(number, int):
-            return [(way, True) for i, way in ways if i == number]
-        return [(way, number == i) for i, way in ways]
+            return [(route, True) for i, route in routes if i == number]
+        return [(route, number == i) for i, route in routes]
 
     def sends(self, at: Position) -> Number:
         """Whether the rank at `at` sends: all do, unless one is alone."""
@@ -71,7 +71,7 @@ def cycle(rows: int, cols: int) -> Cycle:
     shape = (cols + 1, rows * cols + 1, rows * cols)
     places, indices = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     leaving, coming = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-    ways = [Way("E", 1)]
+    routes = [Route("E", 1)]
     for width in range(1, cols + 1):
         for count in range(1, rows * width + 1):
             if count % width and count > 2 * width:
@@ -82,12 +82,12 @@ def cycle(rows: int, cols: int) -> Cycle:
                 places[width, count, index] = place
                 indices[width, count, place] = index
             for place, offset in enumerate(_edges(order)):
-                way = _way(offset)
-                if way not in ways:
-                    ways.append(way)
-                leaving[width, count, numbers[place]] = ways.index(way)
-                coming[width, count, numbers[(place + 1) % count]] = ways.index(way)
-    return Cycle(tuple(ways), places, indices, leaving, coming)
+                route = _route(offset)
+                if route not in routes:
+                    routes.append(route)
+                leaving[width, count, numbers[place]] = routes.index(route)
+                coming[width, count, numbers[(place + 1) % count]] = routes.index(route)
+    return Cycle(tuple(routes), places, indices, leaving, coming)
 
 
 def _edges(order: list[Place]) -> list[Place]:
@@ -97,11 +97,11 @@ def _edges(order: list[Place]) -> list[Place]:
     return [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise([*order, order[0]])]
 
 
-def _way(offset: Place) -> Way:
+def _route(offset: Place) -> Route:
     rows, cols = offset
     legs = [(("W", "E")[cols > 0], abs(cols)), (("N", "S")[rows > 0], abs(rows))]
     (direction, hops), *turn = [leg for leg in legs if leg[1]]
-    return Way(direction, hops, *turn)
+    return Route(direction, hops, *turn)
 
 
 def _order(cols: int, count: int) -> list[Place]:

@@ -61,10 +61,10 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Route:
     """From one rank to another: `hops` in `direction`.
 
-    With a `turn` (direction, hops) it then goes on at a right angle: the way to a place that no
+    With a `turn` (direction, hops) it then goes on at a right angle: the route to a place that no
     straight line leads to.
     """
 
@@ -89,7 +89,7 @@ class Way:
 class Exchange(Protocol):
     """Messages that ranks of a mesh send each other in one step."""
 
-    def ways(self, at: Position, *, outgoing: bool) -> list[tuple[Way, Any]]:
+    def routes(self, at: Position, *, outgoing: bool) -> list[tuple[Route, Any]]:
         """Ways that a message from (or to) the rank at `at` may take, and whether it does."""
         ...
 
@@ -111,13 +111,13 @@ class Step:
     senders: Predicate
 
     @property
-    def way(self) -> Way:
-        """The way of each message."""
-        return Way(self.direction, self.hops)
+    def route(self) -> Route:
+        """The route of each message."""
+        return Route(self.direction, self.hops)
 
-    def ways(self, at: Position, *, outgoing: bool) -> list[tuple[Way, Any]]:
+    def routes(self, at: Position, *, outgoing: bool) -> list[tuple[Route, Any]]:
         """Ways that a message from (or to) the rank at `at` may take, and whether it does."""
-        return [(self.way, True)]
+        return [(self.route, True)]
 
     def sends(self, at: Position) -> Number:
         """Whether the rank at `at` sends in this step."""
@@ -125,7 +125,7 @@ class Step:
 
     def receives(self, at: Position) -> Number:
         """Whether the rank at `at` receives in this step."""
-        rows, cols = self.way.offset
+        rows, cols = self.route.offset
         source = at.moved(-rows, -cols)
         inside = (source.row >= 0) & (source.col >= 0) & (source.col < at.cols)
         return self.senders(source) & source.used & inside & at.used
@@ -253,6 +253,12 @@ def ring(rows: int, cols: int) -> tuple[Step, ...]:
                     )
                 )
     return tuple(steps)
+
+
+@functools.lru_cache(maxsize=64)
+def broadcast(reduce: tuple[Step, ...]) -> tuple[Step, ...]:
+    """From where a reduce ends back to all positions, each of which receives once."""
+    return tuple(Step(OPPOSITE[s.direction], s.hops, s.receives) for s in reversed(reduce))
 
 
 @dataclass(frozen=True, slots=True)

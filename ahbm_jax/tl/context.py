@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from ahbm_jax.errors import AhbmError
 from ahbm_jax.machine.cycle import Cycle, cycle
+from ahbm_jax.machine.line import Line, Link
 from ahbm_jax.machine.number import cdiv, clip, maximum, minimum
 from ahbm_jax.machine.topology import (
     CUBE_COLLECTIVES,
@@ -24,6 +25,7 @@ from ahbm_jax.machine.topology import (
     Exchange,
     Position,
     Step,
+    broadcast,
 )
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.handle import Block, Blocks, Handle, Number, Ref, Shape, Tensor, Tile, Tiles
@@ -31,6 +33,7 @@ from ahbm_jax.tl.launch import Launch
 from ahbm_jax.tl.ops import EPILOGUES, EX_COMPOSITES, FLOAT32_BYTES
 
 LOWEST = -3.4028234663852886e38  # the lowest float32: where a running maximum starts
+PLANS = ("reduce", "broadcast")
 
 
 class KernelError(AhbmError):
@@ -53,6 +56,9 @@ class Interpreter(Protocol):
 
     def times(self, count: Number, body: Callable[[Number, Any], Any], carry: Any) -> Any:
         """`body`, `count` times."""
+
+    def block(self, blocks: Blocks, index: Number) -> Block:
+        """A block of which each rank has another."""
         ...
 
     def sinks(self) -> Tensor:
@@ -81,7 +87,7 @@ class Interpreter(Protocol):
         """Count scratch."""
         ...
 
-    def buffer(self, shape: Shape, like: Tensor | None = None) -> Any:
+    def buffer(self, shape: Shape, like: Tensor | Handle | None = None) -> Any:
         """Payload of an uninitialised buffer, float32 or of the type of `like`."""
         ...
 
@@ -136,7 +142,7 @@ class Context:
         ref = target if isinstance(target, Ref) else Ref(target, None)
         self._emit("store", value, shape=value.shape, details={"target": ref}, result=False)
 
-    def buffer(self, rows: Number, columns: Number, like: Tensor | None = None) -> Handle:
+    def buffer(self, rows: Number, columns: Number, like: Tensor | Handle | None = None) -> Handle:
         """An uninitialised [rows, columns] buffer that outlives a tile.
 
         It is float32, or of the storage type of `like`.
@@ -383,6 +389,19 @@ class Context:
             owner=owner,
         )
 
+    def own_queries(self) -> Block:
+        """This rank's part of the query tokens: ceil(T / R) each, by CUBE, then by PE."""
+        placement = self.launch.placement
+        blocks = self.blocks(cdiv(self.launch.query_tokens, placement.ranks))
+        rank = self.program_id(1) * placement.pes + self.program_id(0)
+        return self._interpreter.block(blocks, rank)
+
+    def shard(self, tensor: Tensor, queries: Block, owner: tuple[Number, Number]) -> Tile:
+        """All slots of the shard of rank `owner`, (CUBE, PE), as one tile that is masked."""
+        slots = self.launch.placement.shard_tokens
+        tiles = self.tiles(tensor, queries, slots, of=owner)
+        return replace(tiles.full(), masked=True, one_of_many=False)
+
     def whole(self, tensor: Tensor, queries: Block | None = None) -> Tile:
         """All of this rank's tokens as one tile."""
         slots = self._interpreter.launch.placement.shard_tokens
@@ -421,13 +440,28 @@ class Context:
         """This rank's place: `"pe"` on its CUBE's PE mesh, `"cube"` in the group's rectangle."""
         return self._interpreter.position(mesh)
 
-    def plan(self, mesh: str) -> tuple[Step, ...]:
-        """Steps of the launch's reduce on mesh `"pe"` (level 2) or `"cube"` (level 1)."""
-        return self._collective(mesh).steps(*self._interpreter.extent(mesh))
+    def plan(self, mesh: str, name: str = "reduce") -> tuple[Step, ...]:
+        """Steps on mesh `"pe"` (level 2) or `"cube"` (level 1).
 
-    def steps(self, mesh: str, body: Callable[[Any, Any], Any], carry: Any) -> Any:
-        """`carry = body(step, carry)` for each step of the launch's reduce on `mesh`."""
-        return self._interpreter.steps(self.plan(mesh), mesh, body, carry)
+        Args:
+          mesh: the mesh.
+          name: `"reduce"` for those of the launch's reduce, `"broadcast"` for the way back from
+            its root to all.
+        """
+        self._choose("plan", "name", name, PLANS)
+        reduce = self._collective(mesh).steps(*self._interpreter.extent(mesh))
+        return reduce if name == "reduce" else broadcast(reduce)
+
+    def steps(
+        self, mesh: str, body: Callable[[Any, Any], Any], carry: Any, plan: str = "reduce"
+    ) -> Any:
+        """`carry = body(step, carry)` for each step of a plan on `mesh`."""
+        return self._interpreter.steps(self.plan(mesh, plan), mesh, body, carry)
+
+    def line(self) -> tuple[Line, list[Link]]:
+        """The line through all ranks of the group, and this rank's links along it."""
+        line = Line(self.position("cube"), self.position("pe"))
+        return line, line.links(self._interpreter.extent("cube"), self._interpreter.extent("pe"))
 
     def onward(self, mesh: str) -> Exchange:
         """The step in which each rank sends to the next one of the cycle through `mesh`."""

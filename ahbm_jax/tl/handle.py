@@ -34,11 +34,15 @@ class Handle:
 
     def columns(self, tile: Tile) -> Handle:
         """The columns of `tile` alone: a view, no command."""
-        return replace(self, shape=(self.shape[0], tile.size))
+        return self.resized(self.shape[0], tile.size)
+
+    def resized(self, rows: Number, columns: Number) -> Handle:
+        """The same place in scratch as a matrix of another size: a view, no command."""
+        return replace(self, shape=(rows, columns))
 
     def rows(self, tile: Tile) -> Handle:
         """The rows of `tile` alone: a view, no command."""
-        return replace(self, shape=(tile.size, self.shape[1]))
+        return self.resized(tile.size, self.shape[1])
 
     def __add__(self, other: Handle | float) -> Handle:
         return self.tl.add(self, other)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from ahbm_jax.tl.context import Context
 
@@ -11,11 +11,31 @@ Kernel = Callable[..., Any]
 # How a kernel takes the G query heads of a KV head, as its attribute `heads` says: all folded into
 # the rows of each rank; one after the other, each with a K and V of its own; or one on each CUBE.
 FOLDED, ONE, PER_CUBE = "folded", "one", "per_cube"
+# Where the rows of the output end up, as its attribute `rows` says: all on the group root, or those
+# of `tl.own_queries()` on each rank.
+AT_ROOT, BY_RANK = "at_root", "by_rank"
+K = TypeVar("K", bound=Kernel)
+
+
+def declare(*, heads: str = FOLDED, rows: str = AT_ROOT) -> Callable[[K], K]:
+    """Decorator: what a driver must know of a kernel, how it takes query heads and leaves rows."""
+
+    def declared(kernel: K) -> K:
+        for name, value in (("heads", heads), ("rows", rows)):
+            setattr(kernel, name, value)
+        return kernel
+
+    return declared
 
 
 def heads_of(kernel: Kernel) -> str:
     """How a kernel takes query heads."""
     return getattr(kernel, "heads", FOLDED)
+
+
+def rows_of(kernel: Kernel) -> str:
+    """Where a kernel leaves the rows of its output."""
+    return getattr(kernel, "rows", AT_ROOT)
 
 
 def run_program(interpreter: Any, kernel: Kernel) -> Any:

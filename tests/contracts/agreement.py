@@ -102,6 +102,9 @@ FITTING = {  # a new kernel names its own
     "decode": EVERYWHERE,
     "prefill": ("chunk",),
     "prefill_ring": ("ring", "ring by lanes", "ring of few", "ring, all options"),
+    "mesh_mlo": ("default", "speculative"),
+    "mesh_mlo_2d": ("default", "queued"),
+    "mesh_kv": ("chunk on ranks", "speculative"),
 }
 ROWS = [Row(k, v, s) for k, variants in KERNELS.items() for v in variants for s in FITTING[k]]
 ROWS += [

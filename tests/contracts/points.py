@@ -20,7 +20,7 @@ from ahbm_jax.knobs import Knobs, Point, point
 from ahbm_jax.machine.params import replace
 from ahbm_jax.machine.placement import LAYOUTS
 from ahbm_jax.tl.launch import RING_FEEDS
-from ahbm_jax.tl.program import PER_CUBE, heads_of
+from ahbm_jax.tl.program import FOLDED, PER_CUBE, heads_of
 
 RANGES = {  # of the machine's numbers: well past the shipped defaults on both sides
     "clock.frequency_ghz": (0.5, 2.0),
@@ -61,7 +61,8 @@ QUERY_TILES = (64, 16, 37, 100, 128, 256)
 MACHINE = "ahbm_4sip"
 # Of one storage type, which is what compiled functions are specialised to; groups of 3 to 16 heads.
 WORKLOADS = ("llama3_8b", "llama3_70b", "llama3_405b", "qwen2_5_14b", "smollm2_135m")
-SMALL_GROUPS = ("smollm2_135m", "llama3_8b")  # 3 and 4 heads
+# Of kernels that take heads one by one, and send from each rank to all others for each of them.
+MANY_RANKS, FEW_RANKS, FEW_TOKENS, FEW_HEADS = 128, 8, 600, ("llama3_8b", "smollm2_135m")
 _LOADED = {name: load_workload(name) for name in WORKLOADS}
 _BASE = load_machine(MACHINE)
 
@@ -136,14 +137,17 @@ def cases(
     draw: st.DrawFn, kernel: str, variant: str, structure: Structure, longest: int = 5000
 ) -> Case:
     """Machines and shapes of one kernel and structure, none of them infeasible."""
-    workload = draw(st.sampled_from(WORKLOADS))
-    if heads_of(resolve_kernel(kernel, variant)) == PER_CUBE:
-        workload = draw(st.sampled_from(SMALL_GROUPS))
-        group, longest = _LOADED[workload].group, longest // 8
-        rows, cols = draw(st.sampled_from([(r, c) for r, c in SHAPES if r * c == group]))
-    else:
-        rows, cols = draw(st.sampled_from(SHAPES)) if not structure.alone else (1, 1)
-    pes = draw(st.integers(1, math.prod(structure.pe_mesh))) if not structure.alone else 1
+    heads = heads_of(resolve_kernel(kernel, variant))
+    few = heads != FOLDED
+    workload = draw(st.sampled_from(FEW_HEADS if few else WORKLOADS))
+    ranks, longest = (FEW_RANKS, min(longest, FEW_TOKENS)) if few else (MANY_RANKS, longest)
+    shapes = [(r, c) for r, c in SHAPES if r * c <= ranks]
+    if heads == PER_CUBE:
+        ranks, shapes = MANY_RANKS, [s for s in SHAPES if math.prod(s) == _LOADED[workload].group]
+    rows, cols = draw(st.sampled_from(shapes))
+    pes = draw(st.integers(1, min(math.prod(structure.pe_mesh), ranks // (rows * cols))))
+    if structure.alone:
+        rows = cols = pes = 1
     # Few ranks have many tiles each, and users sweep them in turn: both take long to simulate.
     most = longest // structure.users // (1 if rows * cols * pes >= 4 else 4)
     context = draw(st.integers(0, most))

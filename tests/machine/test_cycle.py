@@ -28,11 +28,11 @@ def edges(size: tuple[int, int, int]) -> dict[int, tuple[int, int]]:
         return found
     for index in range(size[2]):
         assert plan.sends(at(index, size))
-        [(way, _)] = plan.ways(at(index, size), outgoing=True)
-        target = at(index, size).moved(*way.offset)
-        assert plan.ways(target, outgoing=False) == [(way, True)]
+        [(route, _)] = plan.routes(at(index, size), outgoing=True)
+        target = at(index, size).moved(*route.offset)
+        assert plan.routes(target, outgoing=False) == [(route, True)]
         assert plan.receives(target), "a message without a receiver"
-        found[index] = target.index, way.distance
+        found[index] = target.index, route.distance
     return found
 
 
@@ -79,8 +79,8 @@ def test_three_by_three() -> None:
 
 def test_one_position_below_a_row_is_reached_round_a_corner() -> None:
     """It has one neighbour in a straight line, and a cycle needs two."""
-    [(way, _)] = cycle(2, 4).ways(at(3, (2, 4, 5)), outgoing=True)
-    assert (way.direction, way.hops, way.turn) == ("W", 3, ("S", 1))
+    [(route, _)] = cycle(2, 4).routes(at(3, (2, 4, 5)), outgoing=True)
+    assert (route.direction, route.hops, route.turn) == ("W", 3, ("S", 1))
     assert edges((2, 4, 5))[3] == (4, 4)
 
 
@@ -103,7 +103,7 @@ def test_arrays_agree_with_integers() -> None:
         index = np.arange(count)
         places = {"row": index // cols, "col": index % cols}
         right = [[plan.before(at(i, size), n) for i in range(count)] for n in range(count)]
-        ways = [plan.ways(at(i, size), outgoing=True) for i in range(count)]
+        routes = [plan.routes(at(i, size), outgoing=True) for i in range(count)]
         axis = Position(
             **{k: jnp.asarray(x) for k, x in places.items()}, rows=rows, cols=cols, count=count
         )
@@ -116,5 +116,5 @@ def test_arrays_agree_with_integers() -> None:
             got = [plan.before(place, n).tolist() for n in range(count)]
             assert got == right
             assert plan.sends(place).tolist() == [True] * count
-            taken = plan.ways(place, outgoing=True)
-            assert [[(way, True) for way, on in taken if on[i]] for i in range(count)] == ways
+            taken = plan.routes(place, outgoing=True)
+            assert [[(route, True) for route, on in taken if on[i]] for i in range(count)] == routes
