@@ -19,7 +19,7 @@ from ahbm_jax.machine.params import Machine, Workload, replace
 from ahbm_jax.machine.placement import LAYOUTS, Placement
 from ahbm_jax.machine.topology import CUBE_COLLECTIVES, PE_COLLECTIVES, rectangle
 from ahbm_jax.tl.launch import RING_FEEDS, Launch, spreads_rows
-from ahbm_jax.tl.program import ONE, PER_CUBE, heads_of
+from ahbm_jax.tl.program import FOLDED, ONE, PER_CUBE, heads_of
 
 Number = Any
 
@@ -41,7 +41,8 @@ class Knobs:
       users: requests that run through the group one after the other.
       query_length: query tokens T; a concrete 1 compiles to less than several do.
       query_start: position of the first query token (default: `context` - T: the last T).
-      query_tile: query tokens that prefill kernels take at once.
+      query_tile: query tokens that prefill kernels take at once (default 64 rows: 8 tokens, or 64
+        where each rank has one head).
       window: tokens that a row sees, its own included (sliding window); default all.
       layout: placement of tokens.
       level2: reduce over PEs.
@@ -66,7 +67,7 @@ class Knobs:
     users: Number = 1
     query_length: Number = 1
     query_start: Number = None
-    query_tile: Number = 8
+    query_tile: Number = None
     window: Number = None
     layout: str = "contiguous"
     level2: str = "tree"
@@ -105,6 +106,7 @@ CHOICES = {
 }
 LARGEST = 2**24  # integers up to this are exact in float32
 DEFAULT_CUBES = 8
+QUERY_TILES = {FOLDED: 8, ONE: 64, PER_CUBE: 64}  # default, in tokens, by how heads are taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +191,8 @@ def point(
     if settled.variant is None:
         settled = dataclasses.replace(settled, variant=default_variant(kernel))
     function = resolve_kernel(kernel, settled.variant)
+    if settled.query_tile is None:
+        settled = dataclasses.replace(settled, query_tile=QUERY_TILES[heads_of(function)])
     alone = heads_of(function) == ONE  # each query head is a request of its own
     users = settled.users * workload.group if alone else settled.users
     _check_choices(settled)

@@ -37,7 +37,8 @@ class Result:
       bound: the largest of them.
       critical_path: time that each cost spends on the critical path; adds up to `latency_ns`.
       counts: over all ranks of the group.
-      utilisation: busy share of the busiest rank's engines.
+      utilisation: busy share of the busiest rank's engines, of its ports the busiest.
+      cube_finish_ns: of kernels that leave a result on each CUBE, when each is done; else None.
       energy_pj: None unless the machine gives energies.
       result: `ok`; points that cannot run raise `Infeasible` instead.
     """
@@ -55,6 +56,7 @@ class Result:
     critical_path: dict[str, float]
     counts: dict[str, int]
     utilisation: dict[str, float]
+    cube_finish_ns: tuple[float, ...] | None
     scratch_peak_bytes: int
     energy_pj: float | None
     result: str
@@ -204,6 +206,7 @@ def _result(
     }
     latency = report["latency_ns"]
     rows, cols = int(leaves["cube_rows"]), int(leaves["cube_cols"])
+    finish = tuple(x for name, x in report.items() if name.startswith("cube_finish_ns"))
     return Result(
         kernel=kernel if isinstance(kernel, str) else kernel.__name__,
         variant=knobs.variant if variant_names(kernel) else None,
@@ -218,6 +221,7 @@ def _result(
         critical_path=path,
         counts=_counts(settled, report),
         utilisation={e: report[f"most_busy_{e}"] / latency for e in ENGINES},
+        cube_finish_ns=finish or None,
         scratch_peak_bytes=int(report["scratch_peak_bytes"]),
         energy_pj=_energy_pj(settled.machine.energy, report),
         result="ok",

@@ -18,7 +18,7 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
 from ahbm_jax.interpret.algebra import largest
-from ahbm_jax.interpret.timing import MeshUsedAgain, Timing
+from ahbm_jax.interpret.timing import PORTS, MeshUsedAgain, Timing
 from ahbm_jax.interpret.timing_rules import RULES
 from ahbm_jax.machine.params import replace
 from ahbm_jax.machine.placement import Placement
@@ -87,6 +87,7 @@ class Evaluation:
 
     timing: Timing
     point: dict[str, Array]
+    per_cube: bool  # each CUBE has a result of its own
 
     def ranks(self, x: Array) -> Array:
         """A value of every rank in use, `-inf` on the others."""
@@ -95,6 +96,13 @@ class Evaluation:
     def latency_ns(self) -> Array:
         """Time until every rank is done."""
         return largest(self.ranks(self.timing.result()).reshape(-1, self.timing.batch), 0)
+
+    def cube_finish_ns(self) -> dict[str, Array]:
+        """Time until each CUBE is done, of kernels that leave a result on each."""
+        if not self.per_cube:
+            return {}
+        finish = jnp.max(self.ranks(self.timing.result()), axis=1)
+        return {f"cube_finish_ns.{cube}": x for cube, x in enumerate(finish)}
 
     def scratch_peak_bytes(self) -> Array:
         """Most scratch that a rank needs."""
@@ -123,14 +131,21 @@ class Evaluation:
 
     def report(self) -> dict[str, Array]:
         """Everything that a result holds."""
-        return self.counts() | {
-            "latency_ns": self.latency_ns(),
-            "scratch_peak_bytes": self.scratch_peak_bytes(),
-            "result_code": self.result_code(),
-        }
+        return (
+            self.counts()
+            | self.cube_finish_ns()
+            | {
+                "latency_ns": self.latency_ns(),
+                "scratch_peak_bytes": self.scratch_peak_bytes(),
+                "result_code": self.result_code(),
+            }
+        )
 
     def counts(self) -> dict[str, Array]:
-        """Counters summed over the group's ranks, and the busiest rank's engine times."""
+        """Counters summed over the group's ranks, and the busiest rank's engine times.
+
+        Of its ports (`most_busy_port`) that of the busiest one.
+        """
         used = self.timing.lanes.used
         total = {
             name: jnp.sum(jnp.where(used, x, 0.0), axis=(0, 1))
@@ -140,6 +155,10 @@ class Evaluation:
             f"most_{name}": jnp.max(self.ranks(x), axis=(0, 1))
             for name, x in self.timing.counts.items()
         }
+        ports = [f"busy_{port}" for port in PORTS]
+        total["busy_port"] = functools.reduce(jnp.add, [total.pop(port) for port in ports])
+        busiest = [most.pop(f"most_{port}") for port in ports]
+        most["most_busy_port"] = functools.reduce(jnp.maximum, busiest)
         return total | most
 
 
@@ -198,7 +217,7 @@ def evaluate(
         timing = _run(timed(), kernel, loops)
     except MeshUsedAgain:
         timing = _run(timed(careful=True), kernel, loops)
-    return Evaluation(timing, point)
+    return Evaluation(timing, point, heads_of(kernel) == PER_CUBE)
 
 
 def _run(timing: Timing, kernel: Kernel, loops: list[Any] | None) -> Timing:

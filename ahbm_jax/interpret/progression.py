@@ -85,7 +85,8 @@ def progress(step: Step, state: list[Array], span: Span, kinds: Kinds) -> tuple[
     """
     clocks, late, counts = (_where_true(each) for each in (kinds.clocks, kinds.late, kinds.counts))
     moving = [i for i in clocks if i not in late]
-    start, stop, period = span.start, span.stop, span.period
+    start = jnp.broadcast_to(span.start, (1, 1, state[0].shape[-1]))
+    stop, period = span.stop, span.period
 
     def one(carry: tuple) -> tuple:
         index, origin, limit, state, base, moved, past, streak, steady = carry
@@ -123,7 +124,14 @@ def progress(step: Step, state: list[Array], span: Span, kinds: Kinds) -> tuple[
     latest = _latest([state[i] for i in clocks])
     state = _shifted(state, clocks, latest)
     unknown = _Mark([jnp.full_like(x, jnp.nan) for x in state], jnp.full_like(start, jnp.nan))
-    begin = (start, start, span.limit(start), state, _Sum(latest, zero), zero)
+    begin = (
+        start,
+        start,
+        jnp.broadcast_to(span.limit(start), start.shape),
+        state,
+        _Sum(latest, zero),
+        zero,
+    )
     begin = (*begin, [unknown, unknown], zero, jnp.ones_like(start, bool))
     end = jax.lax.while_loop(lambda carry: jnp.any(carry[0] < stop), one, begin)
     _, _, _, state, base, *_, steady = end

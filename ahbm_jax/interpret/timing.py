@@ -44,7 +44,9 @@ COMMAND_COUNTS = (
     "sent_bytes",
     "recvs",
 )
-COUNTS = (*COMMAND_COUNTS, "macs", "math_elements", *(f"busy_{engine}" for engine in ENGINES))
+PORTS = tuple(f"port.{mesh}.{direction}" for mesh in MESHES for direction in DIRECTIONS)
+BUSY = tuple(f"busy_{name}" for name in (*ENGINES[:-1], *PORTS))
+COUNTS = (*COMMAND_COUNTS, "macs", "math_elements", *BUSY)
 
 
 class MeshUsedAgain(Exception):

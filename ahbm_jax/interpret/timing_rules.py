@@ -206,7 +206,8 @@ def _send(t: Timing, command: Command) -> None:
     busy = busy + size * t.costs[f"{link}.byte"] * command.details["sharers"]
     routes = _routes(t, command, outgoing=True)
     left = _leave(t, _directions(routes), mesh, issued, busy)
-    t.count("busy_port", busy)
+    for on, direction in _directions(routes):
+        t.count(f"busy_port.{mesh}.{direction}", where(on, busy, 0.0))
     t.count("sends", 1.0)
     t.count("sent_bytes", size)
     t.in_flight(left)
