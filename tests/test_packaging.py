@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-KINDS = ("machines", "workloads", "benches")
+KINDS = ("machines", "workloads", "benches", "sweeps")
 
 # Runs with the unpacked wheel first on the path, and without this checkout.
 USE_WHEEL = """
