@@ -19,6 +19,7 @@ from ahbm_jax.machine.params import Machine, Workload, replace
 from ahbm_jax.machine.placement import LAYOUTS, Placement
 from ahbm_jax.machine.topology import CUBE_COLLECTIVES, PE_COLLECTIVES, rectangle
 from ahbm_jax.tl.launch import Launch
+from ahbm_jax.tl.program import on_units
 
 Number = Any
 
@@ -38,6 +39,7 @@ class Knobs:
       start_cube: rotation of the placement over CUBEs.
       start_pe: rotation of the placement over PEs.
       users: requests that run through the group one after the other.
+      sequences: requests that a device's units are divided over, all at once.
       query_length: query tokens T; a concrete 1 compiles to less than several do.
       query_start: position of the first query token (default: `context` - T: the last T).
       query_tile: query tokens that prefill kernels take at once.
@@ -60,6 +62,7 @@ class Knobs:
     start_cube: Number = 0
     start_pe: Number = 0
     users: Number = 1
+    sequences: Number = 1
     query_length: Number = 1
     query_start: Number = None
     query_tile: Number = 8
@@ -82,6 +85,7 @@ NUMBERS = (
     "start_cube",
     "start_pe",
     "users",
+    "sequences",
     "query_length",
     "query_start",
     "query_tile",
@@ -158,6 +162,10 @@ class Point:
             level2=static.level2,
             packed=static.packed,
             users=sizes["users"],
+            sequences=sizes["sequences"],
+            kv_heads=sizes["kv_heads"],
+            units=sizes["units"],
+            cache_bytes=sizes["cache_bytes"],
         )
 
 
@@ -178,6 +186,8 @@ def point(
     _check_choices(settled)
     _check_numbers(settled, machine, workload)
     rows, cols = _rectangle(settled, machine)
+    found = resolve_kernel(kernel, settled.variant)
+    _check_units(found, settled, machine)
     costs = costs_ns(machine)
     static = Static(
         machine=jax.tree.structure(machine),
@@ -214,15 +224,34 @@ def point(
         "start_cube": settled.start_cube,
         "start_pe": settled.start_pe,
         "users": settled.users,
+        "sequences": settled.sequences,
+        "kv_heads": workload.kv_heads,
+        "units": 1 if machine.device is None else machine.device.units,
+        "cache_bytes": 0 if machine.device is None else machine.device.cache_bytes,
     }
     return Point(
-        kernel=resolve_kernel(kernel, settled.variant),
+        kernel=found,
         static=static,
         leaves=leaves,
         machine=machine,
         workload=workload,
         knobs=settled,
     )
+
+
+def _check_units(kernel: Kernel, knobs: Knobs, machine: Machine) -> None:
+    """Refuse a kernel for a device's units elsewhere, and several sequences for another kernel."""
+    if not on_units(kernel):
+        if not is_one(knobs.sequences):
+            raise UsageError(
+                "`sequences` is for programs on a device's units; 1 is allowed here. Use `users` "
+                "for several requests"
+            )
+    elif machine.device is None:
+        raise UsageError(
+            f"`machine` is `{machine.name}`, without a `device` section, which this program's units "
+            "are in; give a machine that has one"
+        )
 
 
 def scratch_overflow(machine: Machine, needed_bytes: float) -> Infeasible:
@@ -302,6 +331,7 @@ def _check_numbers(knobs: Knobs, machine: Machine, workload: Workload) -> None:
         "start_cube": (0, machine.grid.cubes - 1, "a CUBE of the group"),
         "start_pe": (0, machine.grid.pes - 1, "a PE of the CUBE"),
         "users": (1, LARGEST, "requests, one after the other"),
+        "sequences": (1, LARGEST, "requests that a device's units are divided over"),
         "query_length": (1, LARGEST, "query tokens"),
         "query_start": (-LARGEST, LARGEST, "position of the first query token"),
         "query_tile": (1, LARGEST, "query tokens of a block"),

@@ -1,5 +1,10 @@
-"""The attention kernels, written once against `ahbm_jax.tl`; `KERNELS` names their variants."""
+"""Kernels, written once against `ahbm_jax.tl`, by name and variant.
 
-from kernels import gqa_decode, gqa_prefill
+`KERNELS` compute attention. `PROGRAMS` stand for the busiest of a device's units, or measure one
+cost: they have times alone, no values.
+"""
+
+from kernels import gqa_decode, gqa_prefill, microbench, unit_attention
 
 KERNELS = {"decode": gqa_decode.VARIANTS, "prefill": gqa_prefill.VARIANTS}
+PROGRAMS = {"microbench": microbench.VARIANTS, "unit_attention": unit_attention.VARIANTS}

@@ -46,6 +46,10 @@ SIZES = (
     "start_cube",
     "start_pe",
     "users",
+    "sequences",
+    "kv_heads",
+    "units",
+    "cache_bytes",
 )
 RESULTS = ("ok", "bad_size", "no_rectangle", "over_cache", "scratch_overflow")
 
@@ -177,6 +181,10 @@ def evaluate(
         level2=static.level2,
         packed=static.packed,
         users=sizes["users"] if static.several else 1,
+        sequences=sizes["sequences"],
+        kv_heads=sizes["kv_heads"],
+        units=sizes["units"],
+        cache_bytes=sizes["cache_bytes"],
     )
     costs, numbers = ({n: point[n] for n in names} for names in (static.cost_names, NUMBERS))
     batch = max(x.shape[-1] for x in point.values())

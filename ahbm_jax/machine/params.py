@@ -183,6 +183,25 @@ class Energy:
 
 
 @pytree
+class Device:
+    """Identical units that programs are divided over, behind one cache: a GPU's SMs, say.
+
+    The machine's one PE then stands for the unit that has most to do: its `hbm` is that unit's
+    share of the device's bandwidth.
+    """
+
+    units: Number = number("identical units that a program is divided over", 1, 1e6)
+    launch_cycles: Number = number("from a program's launch to its first command", 0.0, 1e9)
+    join_cycles: Number = number(
+        "from the last unit's end to the start of what needs them all", 0.0, 1e9
+    )
+    cache_bytes: Number = number("cache that all units share", 0.0, 1e12)
+    cache_gb_per_s: Number = number(
+        "one unit's share of that cache's bandwidth (1 GB/s = 1 byte/ns)", 0.0, 1e6, above_low=True
+    )
+
+
+@pytree
 class Machine:
     """One AHBM machine. `ahbm_jax.load_machine` reads it from YAML."""
 
@@ -199,6 +218,7 @@ class Machine:
     cube_link: Link
     issue: Issue
     energy: Energy | None
+    device: Device | None
 
 
 STORAGE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}

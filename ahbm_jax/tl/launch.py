@@ -39,6 +39,10 @@ class Launch:
       level1: reduce over CUBEs.
       packed: (m, l, O) in one message.
       users: requests, one after the other.
+      sequences: requests that the units of a device are divided over, all at once.
+      kv_heads: KV heads that they are divided over.
+      units: identical units of the device.
+      cache_bytes: cache that its units share.
     """
 
     context_tokens: Number
@@ -61,6 +65,10 @@ class Launch:
     level1: str = "mesh"
     packed: bool = False
     users: Number = 1
+    sequences: Number = 1
+    kv_heads: Number = 1
+    units: Number = 1
+    cache_bytes: Number = 0
 
 
 def launch_tensors(launch: Launch, **data: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:

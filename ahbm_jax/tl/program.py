@@ -18,6 +18,11 @@ def heads_of(kernel: Kernel) -> str:
     return getattr(kernel, "heads", FOLDED)
 
 
+def on_units(kernel: Kernel) -> bool:
+    """Whether a kernel is the program of a device's busiest unit, as its attribute says."""
+    return getattr(kernel, "on_units", False)
+
+
 def run_program(interpreter: Any, kernel: Kernel) -> Any:
     """Run `kernel(tl, q, k, v, output)` for the launch's requests; returns the last one's result.
 
