@@ -249,8 +249,8 @@ def _check_units(kernel: Kernel, knobs: Knobs, machine: Machine) -> None:
             )
     elif machine.device is None:
         raise UsageError(
-            f"`machine` is `{machine.name}`, without a `device` section, which this program's units "
-            "are in; give a machine that has one"
+            f"`machine` is `{machine.name}`, without a `device` section, which holds the "
+            "units of this program; give a machine that has one"
         )
 
 

@@ -81,9 +81,7 @@ def divide(
     )
 
 
-def causal_blocks(
-    launch: Launch, tall: Number, heads: Number, rows: int, keys: int
-) -> Number:
+def causal_blocks(launch: Launch, tall: Number, heads: Number, rows: int, keys: int) -> Number:
     """Blocks of all `tall` items of a problem: each sees the past, and more the later it is.
 
     Exact where what was there before the queries is whole blocks (or nothing).

@@ -8,7 +8,7 @@ from pathlib import Path
 from ahbm_jax.config.problem import shown
 from ahbm_jax.errors import ConfigError, nearest
 
-KINDS = ("machines", "workloads", "benches")
+KINDS = ("machines", "workloads", "benches", "fits")
 
 
 def root() -> Path:
@@ -19,7 +19,7 @@ def root() -> Path:
 
 
 def names(kind: str) -> list[str]:
-    """Names of the shipped configs of a kind ("machines", "workloads" or "benches"), sorted."""
+    """Names of the shipped configs of a kind (one of `KINDS`), sorted."""
     return sorted(path.stem for path in (root() / kind).glob("*.yaml"))
 
 
@@ -27,7 +27,7 @@ def resolve(kind: str, path_or_name: str | os.PathLike[str]) -> Path:
     """The file that a name or path means.
 
     Args:
-        kind: "machines", "workloads" or "benches".
+        kind: "machines", "workloads", "benches" or "fits".
         path_or_name: the name of a shipped config, or the path of a file. A text with a slash or
             a YAML suffix, and a `Path`, is a path and may not exist.
 

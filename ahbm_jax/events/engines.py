@@ -58,7 +58,9 @@ class Engines:
         for i, size_bytes in enumerate(flight.subtiles):
             if i >= window:
                 yield from self.dma.after(flight.room.get())
-            yield from self.dma.occupy(flight.number, *self._dma_command(size_bytes, flight.command.cached))
+            yield from self.dma.occupy(
+                flight.number, *self._dma_command(size_bytes, flight.command.cached)
+            )
             there = self.clockwork.later(self.dma.last, flight.number, *self._dma_latency())
             flight.data.put(there)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
 from ahbm_jax.interpret.algebra import largest
+from ahbm_jax.interpret.algebra import smooth as smoothed
 from ahbm_jax.interpret.timing import Timing
 from ahbm_jax.interpret.timing_rules import RULES
 from ahbm_jax.machine.params import replace
@@ -257,8 +259,12 @@ def _spread_like(x: Array, leaves: tuple[Array, ...]) -> Array:
 
 
 @functools.lru_cache(maxsize=256)
-def latency_function(kernel: Kernel, static: Static) -> Callable[..., Array]:
+def latency_function(
+    kernel: Kernel, static: Static, *, smooth: bool = False
+) -> Callable[..., Array]:
     """Latency of leaves [n] each (or [1], shared) as [n]; infinite where infeasible.
+
+    With `smooth` there is one leaf more, last: the temperature in ns of the smooth maximum.
 
     Works under jit, vmap and (forward or reverse) differentiation. The derivative is that of the
     critical path; where several paths are critical it is that of one of them.
@@ -266,9 +272,10 @@ def latency_function(kernel: Kernel, static: Static) -> Callable[..., Array]:
     names = leaf_names(static)
 
     def value(leaves: tuple[Array, ...]) -> Array:
-        point = dict(zip(names, leaves, strict=True))
-        evaluation = evaluate(kernel, static, point, counting=False)
-        latency = jnp.where(evaluation.result_code() > 0, jnp.inf, evaluation.latency_ns())
+        point = dict(zip(names, leaves, strict=False))
+        with smoothed(leaves[-1]) if smooth else nullcontext():
+            evaluation = evaluate(kernel, static, point, counting=False)
+            latency = jnp.where(evaluation.result_code() > 0, jnp.inf, evaluation.latency_ns())
         return _spread_like(latency, leaves)
 
     def partials_of(group: range) -> Callable[[tuple[Array, ...]], Array]:

@@ -202,6 +202,24 @@ class Device:
 
 
 @pytree
+class Validity:
+    """Sizes of the measurements that a fitted machine's numbers are from."""
+
+    sequences_least: Number = number("least sequences, or commands, of a launch", 0.0, 2.0**40)
+    sequences_most: Number = number("most sequences, or commands, of a launch", 0.0, 2.0**40)
+    context_tokens_least: Number = number("least tokens of the context", 0.0, 2.0**40)
+    context_tokens_most: Number = number("most tokens of the context", 0.0, 2.0**40)
+    query_tokens_least: Number = number("least query tokens", 0.0, 2.0**40)
+    query_tokens_most: Number = number("most query tokens", 0.0, 2.0**40)
+    kv_heads_least: Number = number("least KV heads", 0.0, 2.0**40)
+    kv_heads_most: Number = number("most KV heads", 0.0, 2.0**40)
+    group_least: Number = number("least query heads of a KV head", 0.0, 2.0**40)
+    group_most: Number = number("most query heads of a KV head", 0.0, 2.0**40)
+    head_dim_least: Number = number("least head dimension", 0.0, 2.0**40)
+    head_dim_most: Number = number("most head dimension", 0.0, 2.0**40)
+
+
+@pytree
 class Machine:
     """One AHBM machine. `ahbm_jax.load_machine` reads it from YAML."""
 
@@ -219,6 +237,7 @@ class Machine:
     issue: Issue
     energy: Energy | None
     device: Device | None
+    validity: Validity | None
 
 
 STORAGE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}

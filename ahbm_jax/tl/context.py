@@ -101,9 +101,7 @@ class Context:
 
     # Memory ---------------------------------------------------------------------------------
 
-    def ref(
-        self, tensor: Tensor, tile: Tile | Block | None = None, *, cached: Number = 0
-    ) -> Ref:
+    def ref(self, tensor: Tensor, tile: Tile | Block | None = None, *, cached: Number = 0) -> Ref:
         """Name a tile of K or V, or a block of the queries or the output; moves nothing itself.
 
         `cached` is the share of its bytes that the cache of a device serves.
