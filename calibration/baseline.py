@@ -23,7 +23,7 @@ def baseline_ns(rows: Measurements, target_ns: np.ndarray, training: np.ndarray)
     work = np.stack([np.asarray(amount, float) for amount in rows.spec.work(rows.columns)])
     constant = 0.5 * float(np.min(target_ns[training]))
     rates = np.median(target_ns[training] / work[:, training], axis=1) / 2
-    least = np.log([constant, *rates])
+    least, weight = np.log([constant, *rates]), training.astype(float)
 
     def log_latency(logs: Array) -> Array:
         times = jnp.exp(logs[1:, None]) * work
@@ -31,7 +31,7 @@ def baseline_ns(rows: Measurements, target_ns: np.ndarray, training: np.ndarray)
         return jnp.log(jnp.exp(logs[0]) + together)
 
     def residuals(logs: Array, _: None) -> Array:
-        return robust(log_latency(logs) - jnp.log(target_ns)) * training
+        return robust(log_latency(logs) - jnp.log(target_ns)) * weight
 
     solver = optimistix.LevenbergMarquardt(rtol=1e-8, atol=1e-8)
     begin = jnp.asarray(least)

@@ -24,6 +24,7 @@ from calibration.parameters import Parameters, settle
 from calibration.search import TEMPERATURES, Search, Searcher, starts
 from calibration.splits import held_out
 
+EXACT = 1e-6  # loss of a row, in squares of the loss's scale, that is as good as none
 AGREE = 0.01  # relative loss within which searches from other starts have found the same
 Progress = Callable[[int, int], None]
 
@@ -92,7 +93,8 @@ class GroupFit:
     def agreeing(self) -> int:
         """Searches that found the least loss, or as good as that."""
         least = min(search.loss for search in self.searches)
-        return sum(search.loss <= least * (1 + AGREE) for search in self.searches)
+        as_good = least * (1 + AGREE) + EXACT * len(self.rows)
+        return sum(search.loss <= as_good for search in self.searches)
 
     def table(self) -> list[dict[str, Any]]:
         """The parameters found."""
@@ -226,7 +228,7 @@ def _fit_group(
     chosen = model(spec.kernel, spec.variant, machine, rows, parameters)
     unit = rows.spec.target_ns(float(machine.clock.frequency_ghz))
     target = rows.columns[rows.spec.target] * unit
-    searcher = Searcher(chosen, target)
+    searcher = Searcher(chosen)
     splits: list[SplitFit] = []
     searches: list[Search] = []
     predict = jax.jit(chosen.log_latency_ns)
@@ -235,7 +237,7 @@ def _fit_group(
         weight = (~out).astype(float)
         tried = []
         for start in starts(chosen, 1 if i else spec.starts, spec.seed):
-            tried.append(searcher.search(start, weight, temperatures))
+            tried.append(searcher.search(start, target, weight, temperatures))
             steps.one()
         best = min(tried, key=lambda search: search.loss)
         searches = searches or tried

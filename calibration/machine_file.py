@@ -15,6 +15,7 @@ from ahbm_jax.machine.params import Machine, Validity, field_names, replace
 from calibration.fitting import FitResult, GroupFit
 
 DIGITS = 6
+VALID = tuple(field.removeprefix("least_") for field in field_names(Validity)[::2])  # sizes
 
 
 def machine_files(result: FitResult) -> dict[str, str]:
@@ -55,11 +56,11 @@ def _validity(group: GroupFit) -> Validity:
     """Least and greatest sizes of the rows that were not held out."""
     kept = ~group.splits[0].out
     ends = {}
-    for name in (field.removesuffix("_least") for field in field_names(Validity)[::2]):
+    for name in VALID:
         column = np.atleast_1d(group.model.sizes.get(name, 1.0))
         column = column[kept] if column.size > 1 else column
-        ends[f"{name}_least"] = float(column.min())
-        ends[f"{name}_most"] = float(column.max())
+        ends[f"least_{name}"] = float(column.min())
+        ends[f"most_{name}"] = float(column.max())
     return Validity(**ends)
 
 

@@ -10,21 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ahbm_jax.config.fit import Free
+from ahbm_jax.config.show import unit
 from ahbm_jax.errors import UsageError
 from ahbm_jax.machine.params import Machine
 from calibration.measurements import Measurements
 
 Array = jax.Array
 AT_BOUND = 0.003  # of the logarithmic range between the bounds
-UNITS = {
-    "_cycles": "cycles",
-    "_ns": "ns",
-    "_gb_per_s": "GB/s",
-    "_per_cycle": "a cycle",
-    "_bytes": "bytes",
-    "_fraction": "1",
-    "_ghz": "GHz",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +38,7 @@ class Parameter:
     @property
     def unit(self) -> str:
         """Unit of the key."""
-        return next((unit for end, unit in UNITS.items() if self.free.key.endswith(end)), "1")
+        return unit(self.free.key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ SPREAD = 5.0  # starts are up to this factor apart
 TEMPERATURES = (0.0,)  # of the smooth maximum, relative to the measured latency
 STEPS = 200  # at most, at each temperature
 RTOL = 1e-6
-SCREEN = 400  # rows of the searches from all starts; the best goes on with all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,33 +31,36 @@ class Search:
 
 
 class Searcher:
-    """Searches for the parameters of a model, compiled once for all weights of the rows.
+    """Searches for the parameters of a model, compiled once for all latencies and row weights.
 
     Args:
       model: what predicts latencies.
-      target_ns: measured latencies, [rows].
     """
 
-    def __init__(self, model: Model, target_ns: np.ndarray) -> None:
-        self.model, self.target_ns = model, target_ns
+    def __init__(self, model: Model) -> None:
+        self.model = model
         self._least: dict[bool, Callable[..., tuple[Array, Array, Array]]] = {
             smooth: jax.jit(self._minimiser(smooth)) for smooth in (False, True)
         }
 
-    def residuals(self, vector: Array, weight: Array, temperature: Array | None) -> Array:
+    def residuals(
+        self, vector: Array, target_ns: Array, weight: Array, temperature: Array | None
+    ) -> Array:
         """Robust deviations of the rows, times their weight, and those from the priors."""
         parameters = self.model.parameters
         logs = parameters.logs(vector)
-        kelvin = None if temperature is None else temperature * jnp.asarray(self.target_ns)
-        deviation = self.model.log_latency_ns(logs, kelvin) - jnp.log(self.target_ns)
+        kelvin = None if temperature is None else temperature * target_ns
+        deviation = self.model.log_latency_ns(logs, kelvin) - jnp.log(target_ns)
         return jnp.concatenate([robust(deviation) * weight, parameters.prior(logs)])
 
     def _minimiser(self, smooth: bool) -> Callable[..., tuple[Array, Array, Array]]:
         solver = optimistix.LevenbergMarquardt(rtol=RTOL, atol=RTOL)
 
-        def least(vector: Array, weight: Array, temperature: Array) -> tuple[Array, Array, Array]:
+        def least(
+            vector: Array, target_ns: Array, weight: Array, temperature: Array
+        ) -> tuple[Array, Array, Array]:
             def f(vector: Array, _: None) -> Array:
-                return self.residuals(vector, weight, temperature if smooth else None)
+                return self.residuals(vector, target_ns, weight, temperature if smooth else None)
 
             found = optimistix.least_squares(
                 f, solver, vector, max_steps=STEPS, throw=False, options={"jac": "fwd"}
@@ -69,15 +71,20 @@ class Searcher:
         return least
 
     def search(
-        self, start: np.ndarray, weight: np.ndarray, temperatures: tuple[float, ...]
+        self,
+        start: np.ndarray,
+        target_ns: np.ndarray,
+        weight: np.ndarray,
+        temperatures: tuple[float, ...] = TEMPERATURES,
     ) -> Search:
         """One search from logarithms of the parameters, on rows with weight 1."""
         parameters = self.model.parameters
         vector = jnp.asarray(parameters.vector(start))
+        rows = jnp.asarray(target_ns), jnp.asarray(weight)
         loss, steps = np.inf, 0
         for temperature in temperatures:
             least = self._least[temperature > 0]
-            vector, loss, taken = least(vector, jnp.asarray(weight), jnp.asarray(temperature))
+            vector, loss, taken = least(vector, *rows, jnp.asarray(temperature))
             steps += int(taken)
         return Search(start, np.asarray(parameters.logs(vector)), float(loss), steps)
 

@@ -205,18 +205,18 @@ class Device:
 class Validity:
     """Sizes of the measurements that a fitted machine's numbers are from."""
 
-    sequences_least: Number = number("least sequences, or commands, of a launch", 0.0, 2.0**40)
-    sequences_most: Number = number("most sequences, or commands, of a launch", 0.0, 2.0**40)
-    context_tokens_least: Number = number("least tokens of the context", 0.0, 2.0**40)
-    context_tokens_most: Number = number("most tokens of the context", 0.0, 2.0**40)
-    query_tokens_least: Number = number("least query tokens", 0.0, 2.0**40)
-    query_tokens_most: Number = number("most query tokens", 0.0, 2.0**40)
-    kv_heads_least: Number = number("least KV heads", 0.0, 2.0**40)
-    kv_heads_most: Number = number("most KV heads", 0.0, 2.0**40)
-    group_least: Number = number("least query heads of a KV head", 0.0, 2.0**40)
-    group_most: Number = number("most query heads of a KV head", 0.0, 2.0**40)
-    head_dim_least: Number = number("least head dimension", 0.0, 2.0**40)
-    head_dim_most: Number = number("most head dimension", 0.0, 2.0**40)
+    least_sequences: Number = number("least sequences, or commands, of a launch", 0.0, 2.0**40)
+    most_sequences: Number = number("most sequences, or commands, of a launch", 0.0, 2.0**40)
+    least_context_tokens: Number = number("least tokens of the context", 0.0, 2.0**40)
+    most_context_tokens: Number = number("most tokens of the context", 0.0, 2.0**40)
+    least_query_tokens: Number = number("least query tokens", 0.0, 2.0**40)
+    most_query_tokens: Number = number("most query tokens", 0.0, 2.0**40)
+    least_kv_heads: Number = number("least KV heads", 0.0, 2.0**40)
+    most_kv_heads: Number = number("most KV heads", 0.0, 2.0**40)
+    least_group: Number = number("least query heads of a KV head", 0.0, 2.0**40)
+    most_group: Number = number("most query heads of a KV head", 0.0, 2.0**40)
+    least_head_dim: Number = number("least head dimension", 0.0, 2.0**40)
+    most_head_dim: Number = number("most head dimension", 0.0, 2.0**40)
 
 
 @pytree
