@@ -13,10 +13,13 @@ from typing import Any
 from ahbm_jax.errors import UsageError, nearest
 
 Kernel = Callable[..., object]
+SHIPPED = "opt3"  # the variant that ADR-0060 ships, of kernels that have it
 
 
-def resolve_kernel(kernel: str | Kernel, variant: str | None) -> Kernel:
+def resolve_kernel(kernel: str | Kernel, variant: str | None = None) -> Kernel:
     """The function of a shipped kernel's variant, of `FILE.py:NAME`, or `kernel` itself.
+
+    Without `variant` it is the default one.
 
     Raises:
       UsageError: no such kernel, variant, file or function.
@@ -32,6 +35,7 @@ def resolve_kernel(kernel: str | Kernel, variant: str | None) -> Kernel:
             f"`kernel` is {kernel!r}{nearest(kernel, known)}; allowed: {names}, or FILE.py:NAME"
         )
     variants = known[kernel]
+    variant = default_variant(kernel) if variant is None else variant
     if variant not in variants:
         names = ", ".join(variants)
         hint = nearest(str(variant), variants)
@@ -39,8 +43,17 @@ def resolve_kernel(kernel: str | Kernel, variant: str | None) -> Kernel:
     return variants[variant]
 
 
+def default_variant(kernel: str | Kernel) -> str | None:
+    """What is run of a shipped kernel if none is asked for: `opt3`, or its first; None of others.
+
+    Other kernels have no variants.
+    """
+    variants = variant_names(kernel)
+    return SHIPPED if SHIPPED in variants else next(iter(variants), None)
+
+
 def variant_names(kernel: str | Kernel) -> tuple[str, ...]:
-    """Variants of a shipped kernel; none of another."""
+    """Variants of a shipped kernel; other kernels have none."""
     return tuple(_shipped().get(kernel, ())) if isinstance(kernel, str) else ()
 
 

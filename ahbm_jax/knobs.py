@@ -13,13 +13,13 @@ from jax.core import Tracer
 
 from ahbm_jax.errors import Infeasible, UsageError, nearest
 from ahbm_jax.interpret.evaluate import Static, leaf_names
-from ahbm_jax.kernel_names import Kernel, resolve_kernel
+from ahbm_jax.kernel_names import Kernel, default_variant, resolve_kernel
 from ahbm_jax.machine.costs import costs_ns
 from ahbm_jax.machine.params import Machine, Workload, replace
 from ahbm_jax.machine.placement import LAYOUTS, Placement
 from ahbm_jax.machine.topology import CUBE_COLLECTIVES, PE_COLLECTIVES, rectangle
 from ahbm_jax.tl.launch import Launch
-from ahbm_jax.tl.program import on_units
+from ahbm_jax.tl.program import ONE, heads_of, on_units
 
 Number = Any
 
@@ -29,7 +29,7 @@ class Knobs:
     """What a run varies beside the machine and the workload.
 
     Attributes:
-      variant: variant of a shipped kernel.
+      variant: variant of a shipped kernel (default: `opt3`, or its first).
       context: tokens in the KV cache (may be traced, as all numbers up to `window`).
       C: CUBEs of the group; they form the squarest rectangle in the mesh.
       P: PEs of each CUBE.
@@ -53,7 +53,7 @@ class Knobs:
       group_shape: rows and columns of the CUBEs, instead of the squarest rectangle.
     """
 
-    variant: str = "opt3"
+    variant: str | None = None
     context: Number = 8192
     C: Number = None
     P: Number = None
@@ -183,11 +183,15 @@ def point(
     check_machine(machine)
     check_workload(workload)
     settled = _settled(machine, {name: x for name, x in knobs.items() if "." not in name})
+    if settled.variant is None:
+        settled = dataclasses.replace(settled, variant=default_variant(kernel))
+    function = resolve_kernel(kernel, settled.variant)
+    alone = heads_of(function) == ONE  # each query head is a request of its own
+    users = settled.users * workload.group if alone else settled.users
     _check_choices(settled)
     _check_numbers(settled, machine, workload)
     rows, cols = _rectangle(settled, machine)
-    found = resolve_kernel(kernel, settled.variant)
-    _check_units(found, settled, machine)
+    _check_units(function, settled, machine)
     costs = costs_ns(machine)
     static = Static(
         machine=jax.tree.structure(machine),
@@ -202,7 +206,7 @@ def point(
         level1=settled.level1,
         level2=settled.level2,
         packed=settled.packed,
-        several=not is_one(settled.users),
+        several=not is_one(users),
     )
     leaves = costs | {
         "math.lanes": machine.math.lanes,
@@ -214,7 +218,7 @@ def point(
         "query_start": settled.query_start,
         "query_block_tokens": settled.query_tile,
         "window": 1 if settled.window is None else settled.window,
-        "group": workload.group,
+        "group": 1 if alone else workload.group,
         "head_dim": workload.head_dim,
         "value_dim": workload.head_dim if workload.value_dim is None else workload.value_dim,
         "tile_tokens": settled.tile,
@@ -223,14 +227,14 @@ def point(
         "pes": settled.P,
         "start_cube": settled.start_cube,
         "start_pe": settled.start_pe,
-        "users": settled.users,
+        "users": users,
         "sequences": settled.sequences,
         "kv_heads": workload.kv_heads,
         "units": 1 if machine.device is None else machine.device.units,
         "cache_bytes": 0 if machine.device is None else machine.device.cache_bytes,
     }
     return Point(
-        kernel=found,
+        kernel=function,
         static=static,
         leaves=leaves,
         machine=machine,

@@ -26,7 +26,7 @@ from ahbm_jax.machine.topology import (
     rectangle,
 )
 from ahbm_jax.tl.launch import Launch
-from ahbm_jax.tl.program import run_program
+from ahbm_jax.tl.program import BY_RANK, ONE, heads_of, rows_of, run_program
 
 Array = jax.Array
 LARGEST = 2**24  # positions
@@ -94,7 +94,7 @@ def attention(
     k: Array,
     v: Array,
     *,
-    variant: str = "opt3",
+    variant: str | None = None,
     grid: tuple[int, int] = (1, 1),
     tile: int = 256,
     query_tile: int = 128,
@@ -125,7 +125,7 @@ def attention(
       q: [H, T, D], bfloat16, float16 or float32. Head h reads KV head h // (H / K).
       k: [K, S, D] of the same type, after RoPE.
       v: [K, S, Dv] of the same type.
-      variant: variant of a shipped kernel.
+      variant: variant of a shipped kernel (default: `opt3`, or its first).
       grid: (C, P), CUBEs and PEs per CUBE.
       tile: tokens per tile.
       query_tile: query tokens that prefill kernels take at once.
@@ -292,6 +292,8 @@ def _shape(group_shape: Any, cubes: int) -> tuple[int, int]:
 @functools.lru_cache(maxsize=256)
 def _compiled(kernel: Kernel, spread: Spread) -> Callable[..., tuple[Array, Array | None]]:
     def run(q: Array, k: Array, v: Array, sinks: Array | None, numbers: Numbers) -> Any:
+        if heads_of(kernel) == ONE:
+            k, v = (jnp.repeat(x, q.shape[0] // x.shape[0], axis=0) for x in (k, v))
         heads, (tokens, dim) = k.shape[0], q.shape[1:]
         group = q.shape[0] // heads
         placement = Placement(
@@ -355,7 +357,7 @@ def _shard_tokens(placement: Placement, slots: int) -> np.ndarray:
 def _on_ranks(
     kernel: Kernel, spread: Spread, launch: Launch, arrays: Arrays, numbers: Numbers
 ) -> tuple[Array, Array | None, Array | None]:
-    """(o [K, M, Dv], m, l [K, M, 1]) of the root rank.
+    """(o [K, M, Dv], m, l [K, M, 1]) of the root rank, or put together from all.
 
     `arrays` are q [K, M, D], k and v [K, C, P, ...], and sinks [K, M, 1] or None.
     """
@@ -370,13 +372,20 @@ def _on_ranks(
         m, l = (None, None) if partial is None else (h.payload for h in partial[:2])
         return values.stored, m, l
 
+    def rows(x: Array) -> Array:
+        """Of [K, C, P, rows, D] of all ranks the rows of the output, [K, M, D]."""
+        if rows_of(kernel) == BY_RANK:
+            every = x.reshape(x.shape[0], -1, x.shape[-1])
+            return every[:, : launch.query_tokens * launch.group]
+        cube, pe = spread.root()
+        return x[:, cube, pe]
+
     heads = jax.vmap(body, in_axes=(0, 0, 0, 0, None))
-    cube, pe = spread.root()
     by_rank = (None, 1, 1, None, None)
     if spread.mesh is None:
         on_pes = jax.vmap(heads, in_axes=by_rank, axis_name="pe", axis_size=spread.pes)
         on_cubes = jax.vmap(on_pes, in_axes=by_rank, axis_name="cube", axis_size=spread.cubes)
-        return jax.tree.map(lambda x: x[cube, pe], on_cubes(*arrays, numbers))
+        return jax.tree.map(lambda x: rows(jnp.moveaxis(x, 2, 0)), on_cubes(*arrays, numbers))
 
     def shard(q: Array, k: Array, v: Array, sinks: Array | None, numbers: Numbers) -> tuple:
         found = heads(q, k[:, 0, 0], v[:, 0, 0], sinks, numbers)
@@ -390,7 +399,7 @@ def _on_ranks(
         out_specs=ranks,
         check_vma=False,  # a scan's carry starts from constants, which the check refuses
     )
-    return jax.tree.map(lambda x: x[:, cube, pe], spmd(*arrays, numbers))
+    return jax.tree.map(rows, spmd(*arrays, numbers))
 
 
 def _with_numbers(launch: Launch, spread: Spread, numbers: Numbers) -> Launch:

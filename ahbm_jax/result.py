@@ -16,7 +16,7 @@ from ahbm_jax.errors import Infeasible
 from ahbm_jax.interpret.evaluate import RESULTS, Static, evaluate, latency_function, leaf_names
 from ahbm_jax.interpret.record import message_depth, record
 from ahbm_jax.interpret.timing import COMMAND_COUNTS, ENGINES
-from ahbm_jax.kernel_names import Kernel
+from ahbm_jax.kernel_names import Kernel, variant_names
 from ahbm_jax.knobs import Point, point, scratch_overflow
 from ahbm_jax.machine.params import Energy, Machine, Workload
 from ahbm_jax.tl.launch import Launch
@@ -206,7 +206,7 @@ def _result(
     rows, cols = int(leaves["cube_rows"]), int(leaves["cube_cols"])
     return Result(
         kernel=kernel if isinstance(kernel, str) else kernel.__name__,
-        variant=knobs.variant if isinstance(kernel, str) and ".py:" not in kernel else None,
+        variant=knobs.variant if variant_names(kernel) else None,
         context=int(knobs.context),
         users=int(knobs.users),
         C=rows * cols,

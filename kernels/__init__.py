@@ -4,7 +4,11 @@
 cost: they have times alone, no values.
 """
 
-from kernels import gqa_decode, gqa_prefill, microbench, unit_attention
+from kernels import baselines, gqa_decode, gqa_prefill, microbench, unit_attention
 
-KERNELS = {"decode": gqa_decode.VARIANTS, "prefill": gqa_prefill.VARIANTS}
+KERNELS = {
+    "decode": gqa_decode.VARIANTS,
+    "prefill": gqa_prefill.VARIANTS,
+    **baselines.BASELINES,
+}
 PROGRAMS = {"microbench": microbench.VARIANTS, "unit_attention": unit_attention.VARIANTS}

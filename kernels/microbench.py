@@ -6,9 +6,10 @@ element). Each is the program of one unit.
 
 from __future__ import annotations
 
-from ahbm_jax.tl import Context, Handle, Tensor, Tile
+from ahbm_jax.tl import Context, Handle, Step, Tensor, Tile, declare
 
 
+@declare(on_units=True)
 def reads(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -> None:
     """DMA reads, one after the other, until the last has arrived."""
 
@@ -19,6 +20,7 @@ def reads(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -> None:
     tl.wait(tl.loop(tl.pieces(tl.launch.sequences), read, tl.buffer(*k.shape)))
 
 
+@declare(on_units=True)
 def writes(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -> None:
     """DMA writes, one after the other, until the last is complete."""
     source = tl.buffer(*k.shape)
@@ -31,6 +33,7 @@ def writes(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -> None
     tl.loop(tl.pieces(tl.launch.sequences), write, ())
 
 
+@declare(on_units=True)
 def gemms(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -> None:
     """Products of the query rows with K, both in scratch: [M, D] by [D, N]."""
     a, b = tl.buffer(*q.shape), tl.buffer(*k.shape)
@@ -44,6 +47,7 @@ def gemms(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -> None:
     tl.loop(tl.pieces(tl.launch.sequences), multiply, ())
 
 
+@declare(on_units=True)
 def exponentials(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -> None:
     """Exponentials of a matrix as large as K, on MATH."""
     x = tl.buffer(*k.shape)
@@ -57,14 +61,15 @@ def exponentials(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -
     tl.loop(tl.pieces(tl.launch.sequences), exponential, ())
 
 
+@declare(on_units=True)
 def messages(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -> None:
     """A chain of messages as large as K: those of one reduce over the PEs of a CUBE."""
     tl.start()
 
-    def step(step: object, mine: Handle) -> Handle:
+    def step(step: Step, mine: Handle) -> Handle:
         here = tl.position("pe")
-        tl.when(step.sends(here), lambda: tl.send(step, "pe", mine))  # type: ignore[attr-defined]
-        return tl.when(step.receives(here), lambda old: tl.recv(step, "pe", old), mine)  # type: ignore[attr-defined]
+        tl.when(step.sends(here), lambda: tl.send(step, "pe", mine))
+        return tl.when(step.receives(here), lambda old: tl.recv(step, "pe", old), mine)
 
     tl.steps("pe", step, tl.buffer(*k.shape))
 
@@ -76,5 +81,3 @@ VARIANTS = {
     "exponentials": exponentials,
     "messages": messages,
 }
-for variant in VARIANTS.values():
-    variant.on_units = True  # type: ignore[attr-defined]

@@ -25,14 +25,18 @@ def first_partial(tl: Context, q: Handle, v: Tensor, queries: Block) -> Partial:
 
     A sink is a logit per head that takes part in the softmax and has no value (as in gpt-oss).
     """
-    empty, sinks = empty_partial(tl, q, v), tl.sinks
-    if sinks is None:
+    empty = empty_partial(tl, q, v)
+    if tl.sinks is None:
         return empty
+    return tl.when(tl.holds_first(), lambda *partial: with_sinks(tl, partial, queries), *empty)
 
-    def with_sinks(m: Handle, l: Handle, o: Handle) -> Partial:
-        return tl.maximum(m, tl.load(tl.ref(sinks, queries))), tl.add(l, 1.0), o
 
-    return tl.when(tl.holds_first(), with_sinks, *empty)
+def with_sinks(tl: Context, partial: Partial, queries: Block) -> Partial:
+    """The empty partial with the sinks of its rows, if there are any."""
+    m, l, o = partial
+    if tl.sinks is None:
+        return partial
+    return tl.maximum(m, tl.load(tl.ref(tl.sinks, queries))), tl.add(l, 1.0), o
 
 
 def capped(tl: Context, s: Handle) -> Handle:

@@ -23,6 +23,7 @@ from ahbm_jax.tl import (
     Tile,
     cdiv,
     clip,
+    declare,
     floordiv,
     maximum,
     minimum,
@@ -166,6 +167,7 @@ def footprint_bytes(launch: Launch, of_token: Number) -> Number:
     return launch.sequences * (kept + asked) * of_token
 
 
+@declare(on_units=True)
 def flash3(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -> None:
     """FlashAttention-3: query heads packed, 128 x 128 tiles, splits dealt over persistent units."""
     launch = tl.launch
@@ -178,6 +180,7 @@ def flash3(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -> None
     attend(tl, divide(launch, rows=128, keys=128, packed=True, splits=splits), q, k, v)
 
 
+@declare(on_units=True)
 def flash2(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -> None:
     """FlashAttention-2: 64 x 128 tiles; one query token packs its heads, and only then splits.
 
@@ -192,5 +195,4 @@ def flash2(tl: Context, q: Tensor, k: Tensor, v: Tensor, output: Tensor) -> None
     attend(tl, divide(launch, rows=64, keys=128, packed=packed, splits=splits), q, k, v)
 
 
-flash3.on_units = flash2.on_units = True  # type: ignore[attr-defined]
 VARIANTS = {"flash3": flash3, "flash2": flash2}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from itertools import cycle
 from pathlib import Path
 
 import jax
@@ -33,18 +34,26 @@ from ahbm_jax.parity.random_set import KNOBS, MODES
 from kernels.reference import Reference, reference
 
 SEED, COUNT = 0, 18
-HOST_DEVICES = 16
+HOST_DEVICES, FEW_RANKS = 16, 4
+OTHER_KERNELS = ("prefill", "mesh_mlo", "mesh_mlo_2d", "mesh_kv")
 HARD, RANDOM = hard_cases(SEED), random_cases(SEED, COUNT)
+
+
+def ranks(case: Case) -> int:
+    return math.prod(case.settings.get("grid", (1, 1)))
+
+
+TURNS = list(
+    zip(
+        [case.name for case in HARD if ranks(case) <= FEW_RANKS], cycle(OTHER_KERNELS), strict=False
+    )
+)
 
 
 def mesh_of(case: Case) -> Mesh:
     grid = case.settings.get("grid", (1, 1))
     devices = jax.devices()[: math.prod(grid)]
     return jax.make_mesh(grid, ("cube", "pe"), axis_types=(AxisType.Auto,) * 2, devices=devices)
-
-
-def ranks(case: Case) -> int:
-    return math.prod(case.settings.get("grid", (1, 1)))
 
 
 def check(result: CaseResult) -> None:
@@ -240,6 +249,18 @@ def test_hard_case(name: str) -> None:
 @pytest.mark.parametrize("name", [case.name for case in HARD if ranks(case) <= HOST_DEVICES])
 def test_hard_case_of_another_variant(name: str, variant: str) -> None:
     check(run_case(CASES[name](SEED), variant=variant))
+
+
+@pytest.mark.parametrize(("name", "kernel"), TURNS)
+def test_hard_case_of_another_kernel(name: str, kernel: str) -> None:
+    """Each case by one of them: `ahbm parity --kernel KERNEL` runs all by any."""
+    check(run_case(CASES[name](SEED), kernel=kernel))
+
+
+@pytest.mark.parametrize("kernel", OTHER_KERNELS)
+@pytest.mark.parametrize("index", range(2))
+def test_random_case_of_another_kernel(kernel: str, index: int) -> None:
+    check(run_case(random_cases(SEED + 1, 2, kernel)[index], kernel=kernel))
 
 
 @pytest.mark.parametrize("name", [case.name for case in HARD if 1 < ranks(case) <= HOST_DEVICES])

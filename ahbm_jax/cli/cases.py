@@ -12,19 +12,18 @@ import numpy as np
 from ahbm_jax.bench.workers import in_parallel
 from ahbm_jax.cli.console import output, progress
 from ahbm_jax.errors import UsageError
-from ahbm_jax.kernel_names import resolve_kernel
+from ahbm_jax.kernel_names import default_variant, resolve_kernel
 from ahbm_jax.parity import CaseResult, check_input, hard_cases, random_cases, run_case
 from ahbm_jax.parity.case import STORAGE
 from ahbm_jax.report.parity_table import parity_table
 
 ARRAYS = ("q", "k", "v")
 NUMBERS = {"kv_len": int, "softmax_scale": float}  # that a file may hold beside its arrays
-DEFAULT_VARIANT = "opt3"
 
 
 def check_cases(*, seed: int, count: int, kernel: str, variant: str | None) -> dict[str, Any]:
     """Every hard case and `count` random ones, printed as a table."""
-    resolve_kernel(kernel, variant or DEFAULT_VARIANT)  # refuses a wrong name before the work
+    resolve_kernel(kernel, variant)  # refuses a wrong name before the work
     cases = [*hard_cases(seed), *random_cases(seed, count, kernel)]
     with progress() as bar:
         task = bar.add_task("parity", total=len(cases))
@@ -46,7 +45,7 @@ def check_file(
         raise UsageError(f"`--storage` is {storage!r}; allowed: {', '.join(STORAGE)}")
     arrays, numbers = _read(path)
     q, k, v = (_stored(x, storage) for x in arrays)
-    settings = {"variant": variant or DEFAULT_VARIANT, **numbers, **settings}
+    settings = {"variant": variant or default_variant(kernel), **numbers, **settings}
     result = check_input(q, k, v, kernel=kernel, **settings)
     return _printed([result], kernel, variant) | {"input": str(path)}
 

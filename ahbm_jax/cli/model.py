@@ -18,7 +18,7 @@ from ahbm_jax import smollm2
 from ahbm_jax.cli.console import output
 from ahbm_jax.config.load import load_machine, load_workload
 from ahbm_jax.errors import UsageError, nearest
-from ahbm_jax.kernel_names import reference
+from ahbm_jax.kernel_names import default_variant, reference
 from ahbm_jax.outputs import attention
 from ahbm_jax.parity import Errors, measure
 from ahbm_jax.parity.metric import E_BAR, EXACT_P, FEW_KEYS_BAR, LSE_BAR
@@ -26,7 +26,7 @@ from ahbm_jax.report.amount import microseconds
 from ahbm_jax.result import latency_ns
 
 MODELS = {"smollm2": "smollm2_135m"}  # and their workloads
-DEFAULTS = {"variant": "opt3", "grid": (2, 2), "tile": 16, "exact_p": False}
+DEFAULTS = {"grid": (2, 2), "tile": 16, "exact_p": False}
 ERRORS = ("E", "E_exact_p", "lse_error")
 STEPS = 24
 MACHINE = "ahbm_4sip"
@@ -75,8 +75,7 @@ def check_model(
     started = time.perf_counter()
     text, steps = _text(options.pop("text", None)), options.pop("steps", STEPS)
     machine = options.pop("machine", MACHINE)
-    chosen = {} if variant is None else {"variant": variant}
-    settings = DEFAULTS | chosen | options
+    settings = DEFAULTS | {"variant": variant or default_variant(kernel)} | options
     model = smollm2.load()
     total = len(model.tokenizer.encode(text).ids) + max(steps, 0)
     times = _times_ns(kernel, machine, MODELS[name], total, settings)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ahbm_jax.machine.line import Way
 from ahbm_jax.machine.params import Machine
 from ahbm_jax.machine.topology import OFFSET, Position, Step
 from ahbm_jax.tl.command import Command
@@ -155,6 +156,10 @@ class Record:
             result = body(blocks.at(index))
         return result
 
+    def block(self, blocks: Blocks, index: int) -> Block:
+        """This rank's block."""
+        return blocks.at(index)
+
     def sinks(self) -> Tensor:
         """Sink logits of the rows."""
         return sink_tensor(self.launch)
@@ -165,6 +170,12 @@ class Record:
         """One pass per step of the plan."""
         for step in plan:
             carry = body(step, carry)
+        return carry
+
+    def rounds(self, count: int, body: Callable[[int, Any], Any], carry: Any) -> Any:
+        """One pass per round."""
+        for number in range(count):
+            carry = body(number, carry)
         return carry
 
     def repeat(self, count: int, body: Callable[[], None]) -> None:
@@ -218,10 +229,14 @@ class Record:
         subtile = subtile_bytes(gemm, self._streamed_bytes)
         return int(self.scratch.peak + queue * gemm.stream_depth_subtiles * subtile)
 
-    def message(self, step: Step, mesh: str, outgoing: bool, size: int, sharers: int) -> Message:
+    def message(
+        self, step: Step | Way, mesh: str, outgoing: bool, size: int, sharers: int
+    ) -> Message:
         """The message of this rank in `step`, as its sender or its receiver."""
         sign = 1 if outgoing else -1
         here = self.position(mesh)
+        if isinstance(step, Way):
+            step = step.outgoing(here) if outgoing else step.incoming(here)
         rows, cols = OFFSET[step.direction]
         there = replace(
             here,
@@ -352,27 +367,34 @@ def record(kernel: Kernel, machine: Machine, launch: Launch) -> list[RankRecord]
 
 
 def message_depth(records: list[RankRecord]) -> int:
-    """Longest chain of messages, each sent after the one before it was received: reduce rounds."""
+    """Longest chain of messages, each sent after the one before it was received: reduce rounds.
+
+    What came by `recv_async` is received where it is first read.
+    """
     depth = {entry.rank: 0 for entry in records}
     position = dict.fromkeys(depth, 0)
     sent: dict[tuple[Rank, Rank], list[int]] = {}
-    programs = {
-        entry.rank: [c for c in entry.commands if c.message is not None] for entry in records
-    }
+    unread: dict[tuple[Rank, int], int] = {}  # depth of what is in a buffer
+    programs = {entry.rank: entry.commands for entry in records}
     moved = True
     while moved:
         moved = False
         for rank, commands in programs.items():
             while position[rank] < len(commands):
                 command = commands[position[rank]]
-                assert command.message is not None
-                channel = (command.message.source, command.message.target)
-                if command.op == "send":
-                    sent.setdefault(channel, []).append(depth[rank] + 1)
-                elif sent.get(channel):
-                    depth[rank] = max(depth[rank], sent[channel].pop(0))
-                else:
-                    break
+                for buffer in command.reads:
+                    depth[rank] = max(depth[rank], unread.pop((rank, buffer), 0))
+                if command.message is not None:
+                    channel = (command.message.source, command.message.target)
+                    if command.op == "send":
+                        sent.setdefault(channel, []).append(depth[rank] + 1)
+                    elif not sent.get(channel):
+                        break
+                    else:
+                        came = sent[channel].pop(0)
+                        unread |= {(rank, buffer): came for buffer in command.writes}
+                        if command.op == "recv":
+                            depth[rank] = max(depth[rank], came)
                 position[rank] += 1
                 moved = True
     return max(depth.values())

@@ -47,6 +47,10 @@ COMMAND_COUNTS = (
 COUNTS = (*COMMAND_COUNTS, "macs", "math_elements", *(f"busy_{engine}" for engine in ENGINES))
 
 
+class MeshUsedAgain(Exception):
+    """A mesh is used after a plan that was timed as if it were the only one: see `careful`."""
+
+
 class Timing:
     """Interpreter of all ranks' programs at once.
 
@@ -58,6 +62,8 @@ class Timing:
       batch: points in a batch.
       rules: the rule of each operation.
       counting: whether to keep the counters, which latency does not need.
+      careful: keep the clocks of all ports in every plan. Without it, `MeshUsedAgain` may be
+        raised: then they matter.
     """
 
     def __init__(
@@ -70,9 +76,10 @@ class Timing:
         batch: int,
         rules: dict[str, Callable[[Timing, Command], Any]],
         counting: bool,
+        careful: bool = False,
     ) -> None:
         self.machine, self.costs, self.numbers, self.launch = machine, costs, numbers, launch
-        self.batch, self.rules, self.counting = batch, rules, counting
+        self.batch, self.rules, self.counting, self.careful = batch, rules, counting, careful
         self.dtype = jnp.result_type(costs["math.pass"])
         self.never = jnp.full((1, 1, 1), -jnp.inf, self.dtype)
         self.zero = jnp.zeros((1, 1, 1), self.dtype)
@@ -90,6 +97,7 @@ class Timing:
         self.counts: dict[str, Array] = dict.fromkeys(COUNTS, self.zero)
         self.mailbox: list[tuple[Any, Array]] = []  # (step, arrival at its sender)
         self.meshes_used: set[str] = set()  # on which something was sent
+        self.meshes_sent_once: set[str] = set()  # by a plan that left no trace on their ports
         self.sends_once = False  # in the plan being run each rank sends in one step only
         self.messages = 0  # sent in the present step
         self.repeating = False
@@ -355,6 +363,10 @@ class Timing:
         nothing = self.made(None)
         return jax.tree.map(lambda h: replace(h, payload=nothing), result[0], is_leaf=is_handle)
 
+    def block(self, blocks: Blocks, index: Array) -> Block:
+        """This rank's block."""
+        return blocks.at(index)
+
     def sinks(self) -> Tensor:
         """Sink logits of the rows."""
         return sink_tensor(self.launch)
@@ -384,11 +396,20 @@ class Timing:
 
         iteration = Iteration(self, counting_messages, carry)
         self.sends_once = self._sends_once(plan, mesh)
-        iteration.probe(TracedStep(moves, which[0], sends[0], receives[0]))
-        self.sends_once &= self.messages <= depth
+        if self.sends_once:
+            iteration.probe(TracedStep(moves, which[0], sends[0], receives[0]))
+            self.sends_once = self.messages <= depth
         iteration.scan(lambda x: TracedStep(moves, *x), (which, sends, receives), len(plan))
+        if self.sends_once:
+            self.meshes_sent_once.add(mesh)
         self.sends_once = False
-        self.meshes_used.add(mesh)
+        return iteration.finish()
+
+    def rounds(self, count: Number, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        """`body` for each round, on all ranks alike."""
+        self.position("cube")
+        iteration = Iteration(self, body, carry)
+        iteration.walk(lambda number: number, jnp.zeros_like(count), count)
         return iteration.finish()
 
     def _sends_once(self, plan: tuple[Step, ...], mesh: str) -> bool:
@@ -397,7 +418,7 @@ class Timing:
         If its messages also fit the queue, it never waits for room, and uses one port.
         """
         sends, _ = movement(plan, *self.extent(mesh), ragged=mesh == "pe")
-        alone = mesh not in self.meshes_used and not self.repeating
+        alone = mesh not in self.meshes_used and not (self.repeating or self.careful)
         return alone and int(sends.sum(axis=1).max()) <= 1
 
     def repeat(self, count: Number, body: Callable[[], None]) -> None:

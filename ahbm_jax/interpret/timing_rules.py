@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 
 from ahbm_jax.interpret.algebra import maximum
+from ahbm_jax.interpret.moves import AnyStep, chosen, directions, moves
 from ahbm_jax.interpret.pipeline import streamed
-from ahbm_jax.interpret.readiness import PendingScopes, Ready, TracedStep
-from ahbm_jax.interpret.timing import PENDING, Timing
+from ahbm_jax.interpret.readiness import PendingScopes, Ready
+from ahbm_jax.interpret.timing import PENDING, MeshUsedAgain, Timing
 from ahbm_jax.machine.number import where
-from ahbm_jax.machine.topology import Step
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.gemm_plan import GemmPlan, gemm_plan, subtile_bytes
 from ahbm_jax.tl.handle import Number, Ref
@@ -182,31 +182,6 @@ def _softmax_passes(t: Timing, rows: Number, cols: Number) -> Array:
     return wide + narrow
 
 
-def _moves(step: Step | TracedStep) -> Iterator[tuple[str, int, Any]]:
-    """Each (direction, hops) that a step may take, and whether it does."""
-    if isinstance(step, Step):
-        yield step.direction, step.hops, True
-    else:
-        for number, (direction, hops) in enumerate(step.moves):
-            yield direction, hops, step.which == number
-
-
-def _directions(step: Step | TracedStep) -> Iterator[tuple[str, Any]]:
-    """Each direction that a step may take, and whether it does."""
-    taken: dict[str, Any] = {}
-    for direction, _, holds in _moves(step):
-        taken[direction] = holds if direction not in taken else taken[direction] | holds
-    yield from taken.items()
-
-
-def _chosen(values: Iterator[tuple[Any, Any]]) -> Any:
-    """The value whose condition holds: one does."""
-    _, out = next(values)
-    for holds, value in values:
-        out = where(holds, value, out)
-    return out
-
-
 def _send(t: Timing, command: Command) -> None:
     """Port for overhead + bytes; arrives after fixed latency and hops."""
     step, mesh = command.details["step"], command.details["mesh"]
@@ -220,24 +195,28 @@ def _send(t: Timing, command: Command) -> None:
     t.count("sends", 1.0)
     t.count("sent_bytes", size)
     t.in_flight(left)
-    hops = _chosen((on, float(hops)) for _, hops, on in _moves(step))
+    hops = chosen((on, float(hops)) for _, hops, on in moves(t, step, mesh))
     arrival = left + t.costs[f"{link}.fixed"] + hops * t.costs[f"{link}.hop"]
     t.messages += 1
+    t.meshes_used.add(mesh)
     t.mailbox.append((step, jnp.broadcast_to(arrival, t.shape)))
 
 
-def _leave(t: Timing, step: Step | TracedStep, mesh: str, issued: Array, busy: Array) -> Array:
+def _leave(t: Timing, step: AnyStep, mesh: str, issued: Array, busy: Array) -> Array:
     """When a message has left the port of its direction."""
     if t.sends_once:
         name = f"port.{mesh}.N"  # a rank's only port, whichever it is
         t.clocks[name] = maximum(issued, t.clocks[name]) + busy
         return t.clocks[name]
+    if mesh in t.meshes_sent_once:
+        raise MeshUsedAgain
     depth = getattr(t.machine, f"{mesh}_link").queue_depth_messages
-    ports = {d: f"{mesh}.{d}" for d, _ in _directions(step)}
-    free = _chosen((on, t.clocks[f"port.{ports[d]}"]) for d, on in _directions(step))
-    room = _chosen((on, t.clocks[f"taken.{ports[d]}.{depth - 1}"]) for d, on in _directions(step))
+    ways = list(directions(t, step, mesh))
+    ports = {d: f"{mesh}.{d}" for d, _ in ways}
+    free = chosen((on, t.clocks[f"port.{ports[d]}"]) for d, on in ways)
+    room = chosen((on, t.clocks[f"taken.{ports[d]}.{depth - 1}"]) for d, on in ways)
     left = maximum(maximum(issued, free), room) + busy
-    for direction, on in _directions(step):
+    for direction, on in ways:
         name = ports[direction]
         t.clocks[f"port.{name}"] = where(on, left, t.clocks[f"port.{name}"])
         places = [f"taken.{name}.{i}" for i in range(depth)]
@@ -252,7 +231,8 @@ def _arrival(t: Timing, command: Command) -> Array:
     t.count("recvs", 1.0)
     index = next(i for i, (sent_in, _) in enumerate(t.mailbox) if sent_in is step)
     _, sent = t.mailbox.pop(index)
-    return _chosen((on, t.lanes.shift(sent, mesh, d, hops)) for d, hops, on in _moves(step))
+    by_move = moves(t, step, mesh, sending=False)
+    return chosen((on, t.lanes.shift(sent, mesh, d, hops)) for d, hops, on in by_move)
 
 
 def _take(t: Timing, command: Command, time: Array) -> None:
@@ -263,7 +243,7 @@ def _take(t: Timing, command: Command, time: Array) -> None:
     for predicate in t.predicates:
         time = jnp.where(predicate, time, -jnp.inf)
     time = jnp.broadcast_to(time, t.shape)
-    for direction, hops, on in _moves(step):
+    for direction, hops, on in moves(t, step, mesh):
         back = where(on, t.lanes.shift(time, mesh, direction, -hops), -jnp.inf)
         update = (f"taken.{mesh}.{direction}.0", back)
         if t.predicates:

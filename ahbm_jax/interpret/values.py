@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from ahbm_jax.errors import UsageError
+from ahbm_jax.machine.line import Way
 from ahbm_jax.machine.number import cdiv, floordiv, mod
 from ahbm_jax.machine.topology import OFFSET, Position, Step
 from ahbm_jax.tl.command import Command
@@ -56,7 +57,7 @@ class Values:
         self.launch, self.operands, self.pe_mesh = launch, operands, pe_mesh
         self.exact_p = exact_p
         self.cube, self.pe = jax.lax.axis_index("cube"), jax.lax.axis_index("pe")
-        self.mailbox: dict[tuple[str, str], list[tuple[Array, ...]]] = {}
+        self.mailbox: list[tuple[Any, tuple[Array, ...]]] = []  # (step, what was sent in it)
         self.stored: Array | None = None
         self.predicates: list[Any] = []
         self.rules = RULES
@@ -103,21 +104,12 @@ class Values:
 
     def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any:
         """As many iterations as the fullest rank needs; a rank keeps those of its own tiles."""
-        handles, tree = jax.tree.flatten(carry, is_leaf=_is_handle)
-
-        def one(arrays: list[Array], index: Array) -> tuple[list[Array], None]:
-            tile = tiles.at(tiles.first + index)
-            carried = _with_payloads(handles, arrays)
-            out = jax.tree.leaves(body(tile, jax.tree.unflatten(tree, carried)), is_leaf=_is_handle)
-            kept = [
-                jnp.where(tile.exists, new.payload, old)
-                for new, old in zip(out, arrays, strict=True)
-            ]
-            return kept, None
-
         count = cdiv(self.launch.placement.shard_tokens, tiles.extent)
-        arrays, _ = jax.lax.scan(one, [h.payload for h in handles], jnp.arange(count))
-        return jax.tree.unflatten(tree, _with_payloads(handles, arrays))
+
+        def tile_at(index: Array) -> Tile:
+            return tiles.at(tiles.first + index)
+
+        return _scan(tile_at, jnp.arange(count), body, carry, lambda tile: tile.exists)
 
     def for_each(self, blocks: Blocks, body: Callable[[Block], Any]) -> Any:
         """One pass per block; rows of the results and of what is stored are joined."""
@@ -141,6 +133,10 @@ class Values:
         handles, tree = shapes
         return jax.tree.unflatten(tree, _with_payloads(handles, [joined(x) for x in payloads]))
 
+    def block(self, blocks: Blocks, index: Any) -> Block:
+        """A block of full width; rows past the last query are cut when all are put together."""
+        return blocks.at(index, full=True)
+
     def sinks(self) -> Tensor:
         """Sink logits of the rows."""
         return sink_tensor(self.launch, self.operands.sinks)
@@ -152,6 +148,10 @@ class Values:
         for step in plan:
             carry = body(step, carry)
         return carry
+
+    def rounds(self, count: int, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        """One pass per round."""
+        return _scan(lambda number: number, jnp.arange(count), body, carry)
 
     def repeat(self, count: int, body: Callable[[], None]) -> None:
         """Values are those of one request."""
@@ -230,6 +230,29 @@ def _with_payloads(handles: list[Handle], arrays: list[Array]) -> list[Handle]:
     return [replace(h, payload=x) for h, x in zip(handles, arrays, strict=True)]
 
 
+def _scan(
+    item_of: Callable[[Any], Any],
+    xs: Any,
+    body: Callable[[Any, Any], Any],
+    carry: Any,
+    holds: Callable[[Any], Any] = lambda item: True,
+) -> Any:
+    """`carry = body(item, carry)` for each item, kept where it `holds`."""
+    handles, tree = jax.tree.flatten(carry, is_leaf=_is_handle)
+
+    def one(arrays: list[Array], x: Any) -> tuple[list[Array], None]:
+        item = item_of(x)
+        carried = jax.tree.unflatten(tree, _with_payloads(handles, arrays))
+        out = jax.tree.leaves(body(item, carried), is_leaf=_is_handle)
+        kept = [
+            jnp.where(holds(item), new.payload, old) for new, old in zip(out, arrays, strict=True)
+        ]
+        return kept, None
+
+    arrays, _ = jax.lax.scan(one, [h.payload for h in handles], xs)
+    return jax.tree.unflatten(tree, _with_payloads(handles, arrays))
+
+
 def _inside(tile: Tile, axis: int) -> Array:
     inside = jnp.arange(tile.extent) < tile.size
     return inside[None, :] if axis == 1 else inside[:, None]
@@ -290,10 +313,11 @@ def _mask(self: Values, command: Command) -> Array:
     (scores,) = _payloads(command)
     tile, launch = command.details["tile"], self.launch
     slot = tile.start + jnp.arange(tile.extent)
-    token = launch.placement.token(self.cube, self.pe, slot)[None, :]
+    cube, pe = (self.cube, self.pe) if tile.owner is None else tile.owner
+    token = launch.placement.token(cube, pe, slot)[None, :]
     row = jnp.arange(scores.shape[0])[:, None]
     position = tile.tiles.queries.position + floordiv(row, launch.group)
-    visible = _inside(tile, 1) & (token <= position)
+    visible = _inside(tile, 1) & (token <= position) & (token < launch.context_tokens)
     if launch.window is not None:
         visible = visible & (token > position - launch.window)
     return jnp.where(visible, scores, -jnp.inf)
@@ -301,15 +325,24 @@ def _mask(self: Values, command: Command) -> Array:
 
 def _send(self: Values, command: Command) -> None:
     """Kept for the receive of the same step."""
-    step, mesh = command.details["step"], command.details["mesh"]
-    self.mailbox.setdefault((mesh, step.direction), []).append(tuple(_payloads(command)))
+    self.mailbox.append((command.details["step"], tuple(_payloads(command))))
 
 
 def _recv(self: Values, command: Command) -> tuple[Array, ...]:
-    """A full permutation along the mesh's axis."""
+    """A full permutation along the mesh's axis, for each step of a way."""
     step, mesh = command.details["step"], command.details["mesh"]
-    sent = self.mailbox[mesh, step.direction].pop(0)
-    return tuple(self.neighbour(x, mesh, step.direction, step.hops) for x in sent)
+    index = next(i for i, (sent_in, _) in enumerate(self.mailbox) if sent_in is step)
+    _, sent = self.mailbox.pop(index)
+    here, (first, *others) = self.position(mesh), step.steps if isinstance(step, Way) else (step,)
+    came = [self.neighbour(x, mesh, first.direction, first.hops) for x in sent]
+    for other in others:
+        came = [
+            jnp.where(
+                other.receives(here), self.neighbour(x, mesh, other.direction, other.hops), old
+            )
+            for x, old in zip(sent, came, strict=True)
+        ]
+    return tuple(came)
 
 
 def _wait(self: Values, command: Command) -> None:

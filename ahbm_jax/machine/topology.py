@@ -210,6 +210,12 @@ def ring(rows: int, cols: int) -> tuple[Step, ...]:
     return tuple(steps)
 
 
+@functools.lru_cache(maxsize=64)
+def broadcast(reduce: tuple[Step, ...]) -> tuple[Step, ...]:
+    """From where a reduce ends back to all positions, each of which receives once."""
+    return tuple(Step(OPPOSITE[s.direction], s.hops, s.receives) for s in reversed(reduce))
+
+
 @dataclass(frozen=True, slots=True)
 class Collective:
     """A reduce to a root on one mesh: its steps for meshes up to a size, and its root."""

@@ -59,10 +59,10 @@ KNOBS: dict[str, Sequence[Any]] = {
 def random_cases(seed: int, count: int, kernel: str | Kernel = "decode") -> list[Case]:
     """The first `count` cases of `seed`; each knob takes all its values before one comes again.
 
-    Variants are those of `kernel`, or of `decode` where it has none.
+    Variants are those of `kernel`.
     """
     rng = np.random.default_rng([seed, 1])
-    knobs = {**KNOBS, "variant": variant_names(kernel) or variant_names("decode")}
+    knobs = {**KNOBS, "variant": variant_names(kernel) or (None,)}
     decks = {name: _deck(rng, values) for name, values in knobs.items()}
     return [
         _draw(index, rng, {name: next(deck) for name, deck in decks.items()})

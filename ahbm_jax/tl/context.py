@@ -9,18 +9,28 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from ahbm_jax.errors import AhbmError
-from ahbm_jax.machine.number import clip, maximum
-from ahbm_jax.machine.topology import CUBE_COLLECTIVES, PE_COLLECTIVES, Collective, Position, Step
+from ahbm_jax.machine.line import Line, Link, Way
+from ahbm_jax.machine.number import cdiv, clip, maximum
+from ahbm_jax.machine.topology import (
+    CUBE_COLLECTIVES,
+    PE_COLLECTIVES,
+    Collective,
+    Position,
+    Step,
+    broadcast,
+)
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.handle import Block, Blocks, Handle, Number, Ref, Shape, Tensor, Tile, Tiles
 from ahbm_jax.tl.launch import Launch
 from ahbm_jax.tl.ops import EPILOGUES, EX_COMPOSITES, FLOAT32_BYTES
 
 LOWEST = -3.4028234663852886e38  # the lowest float32: where a running maximum starts
+PLANS = ("reduce", "broadcast")
 
 
 class KernelError(AhbmError):
@@ -41,6 +51,10 @@ class Interpreter(Protocol):
         """`body` for each block of query tokens, the rows of the results joined."""
         ...
 
+    def block(self, blocks: Blocks, index: Number) -> Block:
+        """A block of which each rank has another."""
+        ...
+
     def sinks(self) -> Tensor:
         """Sink logits of the rows."""
         ...
@@ -57,6 +71,10 @@ class Interpreter(Protocol):
         self, plan: tuple[Step, ...], mesh: str, body: Callable[[Any, Any], Any], carry: Any
     ) -> Any:
         """`body` for each step of a plan."""
+        ...
+
+    def rounds(self, count: Number, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        """`body` for each round."""
         ...
 
     def scratch_scope(self, buffers: int) -> AbstractContextManager[None]:
@@ -118,11 +136,11 @@ class Context:
         ref = target if isinstance(target, Ref) else Ref(target, None)
         self._emit("store", value, shape=value.shape, details={"target": ref}, result=False)
 
-    def buffer(self, rows: Number, columns: Number) -> Handle:
-        """An uninitialised [rows, columns] float32 buffer that outlives a tile."""
+    def buffer(self, rows: Number, columns: Number, element_bytes: int = FLOAT32_BYTES) -> Handle:
+        """An uninitialised [rows, columns] buffer that outlives a tile."""
         shape = (rows, columns)
-        self._interpreter.allocate(shape[0] * shape[1] * FLOAT32_BYTES)
-        return Handle(self, shape, FLOAT32_BYTES, self._interpreter.buffer(shape))
+        self._interpreter.allocate(shape[0] * shape[1] * element_bytes)
+        return Handle(self, shape, element_bytes, self._interpreter.buffer(shape))
 
     def scratch_scope(self, buffers: int = 1) -> AbstractContextManager[None]:
         """Recycle what is allocated inside (ADR-0063), from `buffers` arenas used in turn.
@@ -239,7 +257,7 @@ class Context:
     # Messages -------------------------------------------------------------------------------
 
     def send(
-        self, step: Step, mesh: str, value: Handle | Sequence[Handle], *, sharers: Number = 1
+        self, step: Step | Way, mesh: str, value: Handle | Sequence[Handle], *, sharers: Number = 1
     ) -> None:
         """Send a matrix, or several packed in one message, along `step` on mesh `pe` or `cube`.
 
@@ -249,11 +267,11 @@ class Context:
         details = {"step": step, "mesh": mesh, "sharers": sharers}
         self._run(Command(op="send", operands=values, details=details))
 
-    def recv(self, step: Step, mesh: str, like: Handle | Sequence[Handle]) -> Any:
+    def recv(self, step: Step | Way, mesh: str, like: Handle | Sequence[Handle]) -> Any:
         """Receive what the neighbour sent in `step`, shaped as `like`; holds the CPU till there."""
         return self._receive("recv", step, mesh, like)
 
-    def recv_async(self, step: Step, mesh: str, like: Handle | Sequence[Handle]) -> Any:
+    def recv_async(self, step: Step | Way, mesh: str, like: Handle | Sequence[Handle]) -> Any:
         """As `recv`, without holding the CPU; awaited where first used."""
         return self._receive("recv_async", step, mesh, like)
 
@@ -327,6 +345,19 @@ class Context:
             queries=block,
         )
 
+    def own_queries(self) -> Block:
+        """This rank's part of the query tokens: ceil(T / R) each, by CUBE, then by PE."""
+        placement = self.launch.placement
+        blocks = self.blocks(cdiv(self.launch.query_tokens, placement.ranks))
+        rank = self.program_id(1) * placement.pes + self.program_id(0)
+        return self._interpreter.block(blocks, rank)
+
+    def shard(self, tensor: Tensor, queries: Block, owner: tuple[Number, Number]) -> Tile:
+        """All slots of the shard of rank `owner`, (CUBE, PE), as one tile that is masked."""
+        slots = self.launch.placement.shard_tokens
+        tiles = self.tiles(tensor, queries, slots)
+        return replace(tiles.full(), masked=True, one_of_many=False, owner=owner)
+
     def whole(self, tensor: Tensor, queries: Block | None = None) -> Tile:
         """All of this rank's tokens as one tile."""
         slots = self._interpreter.launch.placement.shard_tokens
@@ -361,13 +392,32 @@ class Context:
         """This rank's place: `"pe"` on its CUBE's PE mesh, `"cube"` in the group's rectangle."""
         return self._interpreter.position(mesh)
 
-    def plan(self, mesh: str) -> tuple[Step, ...]:
-        """Steps of the launch's reduce on mesh `"pe"` (level 2) or `"cube"` (level 1)."""
-        return self._collective(mesh).steps(*self._interpreter.extent(mesh))
+    def plan(self, mesh: str, name: str = "reduce") -> tuple[Step, ...]:
+        """Steps on mesh `"pe"` (level 2) or `"cube"` (level 1).
 
-    def steps(self, mesh: str, body: Callable[[Any, Any], Any], carry: Any) -> Any:
-        """`carry = body(step, carry)` for each step of the launch's reduce on `mesh`."""
-        return self._interpreter.steps(self.plan(mesh), mesh, body, carry)
+        Args:
+          mesh: the mesh.
+          name: `"reduce"` for those of the launch's reduce, `"broadcast"` for the way back from
+            its root to all.
+        """
+        self._choose("plan", "name", name, PLANS)
+        reduce = self._collective(mesh).steps(*self._interpreter.extent(mesh))
+        return reduce if name == "reduce" else broadcast(reduce)
+
+    def steps(
+        self, mesh: str, body: Callable[[Any, Any], Any], carry: Any, plan: str = "reduce"
+    ) -> Any:
+        """`carry = body(step, carry)` for each step of a plan on `mesh`."""
+        return self._interpreter.steps(self.plan(mesh, plan), mesh, body, carry)
+
+    def rounds(self, count: Number, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        """`carry = body(number, carry)` for each of `count` rounds, as many on every rank."""
+        return self._interpreter.rounds(count, body, carry)
+
+    def line(self) -> tuple[Line, list[Link]]:
+        """The line through all ranks of the group, and this rank's links along it."""
+        line = Line(self.position("cube"), self.position("pe"))
+        return line, line.links(self._interpreter.extent("cube"), self._interpreter.extent("pe"))
 
     def is_root(self, mesh: str) -> Number:
         """Whether this rank is where the launch's reduce on `mesh` ends."""
@@ -430,7 +480,7 @@ class Context:
         where = f" at {frame.filename}:{frame.lineno}" if frame else ""
         return KernelError(f"`tl.{op}`{where}: {problem}")
 
-    def _receive(self, op: str, step: Step, mesh: str, like: Any) -> Any:
+    def _receive(self, op: str, step: Step | Way, mesh: str, like: Any) -> Any:
         likes = (like,) if isinstance(like, Handle) else tuple(like)
         for handle in likes:
             self._interpreter.allocate(handle.bytes)

@@ -34,7 +34,11 @@ class Handle:
 
     def columns(self, tile: Tile) -> Handle:
         """The columns of `tile` alone: a view, no command."""
-        return replace(self, shape=(self.shape[0], tile.size))
+        return self.resized(self.shape[0], tile.size)
+
+    def resized(self, rows: Number, columns: Number) -> Handle:
+        """The same place in scratch as a matrix of another size: a view, no command."""
+        return replace(self, shape=(rows, columns))
 
     def __add__(self, other: Handle | float) -> Handle:
         return self.tl.add(self, other)
@@ -142,6 +146,7 @@ class Tile:
     """Tokens [start, start + size) of a rank's shard. `masked` if some row must not see them all.
 
     `extent` is the size of a full tile; `exists` is whether the tile holds any token.
+    `owner` is the (CUBE, PE) whose shard it is of, None for the rank that holds the tile.
     """
 
     index: Number
@@ -152,6 +157,7 @@ class Tile:
     extent: Number
     tiles: Tiles
     one_of_many: bool = False  # stands for any full, unmasked tile that is followed by another
+    owner: tuple[Number, Number] | None = None
 
     @property
     def next(self) -> Tile:

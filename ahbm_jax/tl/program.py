@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from ahbm_jax.tl.context import Context
 
@@ -11,6 +11,27 @@ Kernel = Callable[..., Any]
 # How a kernel takes the G query heads of a KV head, as its attribute `heads` says: all folded into
 # the rows of each rank; one after the other, each with a K and V of its own; or one on each CUBE.
 FOLDED, ONE, PER_CUBE = "folded", "one", "per_cube"
+# Where the rows of the output end up, as its attribute `rows` says: all on the group root, or those
+# of `tl.own_queries()` on each rank.
+AT_ROOT, BY_RANK = "at_root", "by_rank"
+K = TypeVar("K", bound=Kernel)
+
+
+def declare(
+    *, heads: str = FOLDED, rows: str = AT_ROOT, on_units: bool = False
+) -> Callable[[K], K]:
+    """Decorator: what a driver must know of a kernel.
+
+    That is how it takes query heads and leaves rows, and whether it is the program of the busiest
+    of a device's units.
+    """
+
+    def declared(kernel: K) -> K:
+        for name, value in (("heads", heads), ("rows", rows), ("on_units", on_units)):
+            setattr(kernel, name, value)
+        return kernel
+
+    return declared
 
 
 def heads_of(kernel: Kernel) -> str:
@@ -19,8 +40,13 @@ def heads_of(kernel: Kernel) -> str:
 
 
 def on_units(kernel: Kernel) -> bool:
-    """Whether a kernel is the program of a device's busiest unit, as its attribute says."""
+    """Whether a kernel is the program of the busiest of a device's units."""
     return getattr(kernel, "on_units", False)
+
+
+def rows_of(kernel: Kernel) -> str:
+    """Where a kernel leaves the rows of its output."""
+    return getattr(kernel, "rows", AT_ROOT)
 
 
 def run_program(interpreter: Any, kernel: Kernel) -> Any:

@@ -84,7 +84,13 @@ class Row:
         return f"{self.kernel} {self.variant}, {self.structure}"
 
 
-FITTING = {"decode": EVERYWHERE, "prefill": ("chunk",)}  # a new kernel names its own
+FITTING = {  # a new kernel names its own
+    "decode": EVERYWHERE,
+    "prefill": ("chunk",),
+    "mesh_mlo": ("default", "speculative"),
+    "mesh_mlo_2d": ("default", "queued"),
+    "mesh_kv": ("chunk on ranks", "speculative"),
+}
 ROWS = [Row(k, v, s) for k, variants in KERNELS.items() for v in variants for s in FITTING[k]]
 ROWS += [
     Row("decode", "opt3", "window and sinks"),

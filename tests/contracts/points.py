@@ -15,9 +15,11 @@ from hypothesis.strategies import SearchStrategy
 
 from ahbm_jax.config.case import Case, CaseKnobs
 from ahbm_jax.config.load import load_machine, load_workload
+from ahbm_jax.kernel_names import resolve_kernel
 from ahbm_jax.knobs import Knobs, Point, point
 from ahbm_jax.machine.params import replace
 from ahbm_jax.machine.placement import LAYOUTS
+from ahbm_jax.tl.program import ONE, heads_of
 
 RANGES = {  # of the machine's numbers: well past the shipped defaults on both sides
     "clock.frequency_ghz": (0.5, 2.0),
@@ -58,6 +60,8 @@ QUERY_TILES = (64, 16, 37, 100, 128, 256)
 MACHINE = "ahbm_4sip"
 # Of one storage type, which is what compiled functions are specialised to; groups of 3 to 16 heads.
 WORKLOADS = ("llama3_8b", "llama3_70b", "llama3_405b", "qwen2_5_14b", "smollm2_135m")
+# Of kernels that take heads one by one, and send from each rank to all others for each of them.
+MANY_RANKS, FEW_RANKS, FEW_TOKENS, FEW_HEADS = 128, 8, 600, ("llama3_8b", "smollm2_135m")
 _LOADED = {name: load_workload(name) for name in WORKLOADS}
 _BASE = load_machine(MACHINE)
 
@@ -131,8 +135,12 @@ def cases(
     draw: st.DrawFn, kernel: str, variant: str, structure: Structure, longest: int = 5000
 ) -> Case:
     """Machines and shapes of one kernel and structure, none of them infeasible."""
-    rows, cols = draw(st.sampled_from(SHAPES)) if not structure.alone else (1, 1)
-    pes = draw(st.integers(1, math.prod(structure.pe_mesh))) if not structure.alone else 1
+    few = heads_of(resolve_kernel(kernel, variant)) == ONE
+    ranks, longest = (FEW_RANKS, min(longest, FEW_TOKENS)) if few else (MANY_RANKS, longest)
+    rows, cols = draw(st.sampled_from([(r, c) for r, c in SHAPES if r * c <= ranks]))
+    pes = draw(st.integers(1, min(math.prod(structure.pe_mesh), ranks // (rows * cols))))
+    if structure.alone:
+        rows = cols = pes = 1
     # Few ranks have many tiles each, and users sweep them in turn: both take long to simulate.
     most = longest // structure.users // (1 if rows * cols * pes >= 4 else 4)
     context = draw(st.integers(0, most))
@@ -150,7 +158,7 @@ def cases(
     return Case(
         kernel=kernel,
         machine=MACHINE,
-        workload=draw(st.sampled_from(WORKLOADS)),
+        workload=draw(st.sampled_from(FEW_HEADS if few else WORKLOADS)),
         knobs=CaseKnobs(**{name: x for name, x in given if x != getattr(Knobs(), name)}),
         set=draw(machines(structure)),
     )

@@ -33,21 +33,23 @@ COSTS = costs_ns(MACHINE)
 
 DECODE = [("decode", variant) for variant in KERNELS["decode"]]
 PREFILL = [("prefill", variant) for variant in KERNELS["prefill"]]
+BASELINES = [(kernel, "dot") for kernel in ("mesh_mlo", "mesh_mlo_2d", "mesh_kv")]
 GEMMS = {"dot": {"dot": 2}, "opt2": {"composite": 1, "ex_composite": 1}}  # of a tile
 AHEAD = {"opt1": "never", "opt2": "complete", "opt3": "read", "opt3v": "read"}
 ROWS: dict[str, list[tuple]] = {  # by item: kernel, variant, and what is expected of it
     "1 bytes": DECODE,
     "1 values": [(*row, group) for row in DECODE for group in (1, 8)]
-    + [("decode", "opt3", group) for group in range(2, 8)],
+    + [("decode", "opt3", group) for group in range(2, 8)]
+    + [(*row, group) for row in BASELINES for group in (1, 8)],
     "2": DECODE,
     "3": DECODE,
     "4": PREFILL,
     "5": [row for row in DECODE if row[1] != "one_shot"],
-    "6 identity": DECODE + PREFILL,
+    "6 identity": DECODE + PREFILL + BASELINES,
     "6 overlap": [(*row, "opt1" if "opt3" in row[1] else "") for row in DECODE if row[1] != "dot"],
     "7 offload": [(*row, GEMMS.get(row[1], {"composite": 2})) for row in DECODE],
     "7 ahead": [("decode", variant, of) for variant, of in AHEAD.items()],
-    "8": DECODE + PREFILL,
+    "8": DECODE + PREFILL + BASELINES,
 }
 
 
@@ -249,12 +251,14 @@ def test_item_6_latency_is_the_serial_sum_less_the_overlap(
     kernel: str, variant: str, cubes: int, pes: int
 ) -> None:
     """And on several ranks plus the time in which a rank does nothing but wait for a message."""
-    timeline = simulated(kernel, variant, context=2000, C=cubes, P=pes, tile=128)
+    room = {"scratch.capacity_bytes": 1e9}
+    timeline = simulated(kernel, variant, context=2000, C=cubes, P=pes, tile=128, **room)
+    by = timeline.marks.commands
     for rank, done in timeline.finish_ns.items():
         commands = under_way(timeline, rank)
         busy = [(0.0, 0.0), *union([x for pieces in commands for x in pieces]), (done, done)]
         idle = [(a, b) for (_, a), (b, _) in pairwise(busy) if b - a > 1e-6]
-        holds = [h for h in timeline.holds[rank] if timeline.commands[h.command].op == "recv"]
+        holds = [h for h in timeline.holds[rank] if timeline.commands[by[h.by]].message]
         for a, b in idle:
             assert any(h.start_ns <= a + 1e-6 and b <= h.end_ns + 1e-6 for h in holds)
         serial = sum(length(pieces) for pieces in commands)

@@ -12,6 +12,8 @@ from ahbm_jax.machine.topology import (
     PE_COLLECTIVES,
     Collective,
     Position,
+    Step,
+    broadcast,
     movement,
     rectangle,
 )
@@ -38,12 +40,10 @@ def at(index: int, size: tuple[int, int, int]) -> Position:
     return Position(row=index // cols, col=index % cols, rows=rows, cols=cols, count=count)
 
 
-def messages(
-    collective: Collective, most: tuple[int, int], size: tuple[int, int, int]
-) -> list[tuple[int, int, int]]:
+def messages(plan: tuple[Step, ...], size: tuple[int, int, int]) -> list[tuple[int, int, int]]:
     """(source, target, hops) in order."""
     out = []
-    for step in collective.steps(*most):
+    for step in plan:
         down, right = OFFSET[step.direction]
         for index in range(size[2]):
             if step.sends(at(index, size)):
@@ -62,7 +62,7 @@ def test_reduce_to_one_root(
     name: str, collective: Collective, most: tuple[int, int], size: tuple[int, int, int]
 ) -> None:
     holds = {i: {i} for i in range(size[2])}
-    for source, target, _ in messages(collective, most, size):
+    for source, target, _ in messages(collective.steps(*most), size):
         assert holds[source]
         assert not holds[source] & holds[target]
         holds[target] |= holds.pop(source)
@@ -72,10 +72,26 @@ def test_reduce_to_one_root(
     assert holds[roots[0]] == set(range(size[2]))
 
 
+@pytest.mark.parametrize(("name", "collective", "most", "size"), CASES)
+def test_broadcast_is_the_reduce_backwards(
+    name: str, collective: Collective, most: tuple[int, int], size: tuple[int, int, int]
+) -> None:
+    reduce = collective.steps(*most)
+    sent = messages(broadcast(reduce), size)
+    assert sorted(sent) == sorted((b, a, hops) for a, b, hops in messages(reduce, size))
+    (root,) = [i for i in range(size[2]) if collective.root(at(i, size), most[1])]
+    reached = {root}
+    for source, target, _ in sent:
+        assert source in reached
+        assert target not in reached
+        reached.add(target)
+    assert reached == set(range(size[2]))
+
+
 @pytest.mark.parametrize("pes", range(1, 9))
 def test_pe_tree_rounds_and_hops(pes: int) -> None:
     """With one exchange a rank in each round, as many rounds as a binary tree needs."""
-    sent = messages(PE_COLLECTIVES["tree"], (2, 4), (2, 4, pes))
+    sent = messages(PE_COLLECTIVES["tree"].steps(2, 4), (2, 4, pes))
     last_round = dict.fromkeys(range(pes), 0)
     for source, target, hops in sent:
         assert hops == 1, "each pair of the tree is a physical neighbour"
@@ -86,7 +102,7 @@ def test_pe_tree_rounds_and_hops(pes: int) -> None:
 @pytest.mark.parametrize("size", RECTANGLES)
 def test_mesh_depth_is_distance_to_the_centre(size: tuple[int, int, int]) -> None:
     depth = dict.fromkeys(range(size[2]), 0)
-    for source, target, _ in messages(CUBE_COLLECTIVES["mesh"], (4, 4), size):
+    for source, target, _ in messages(CUBE_COLLECTIVES["mesh"].steps(4, 4), size):
         depth[target] = max(depth[target], depth[source] + 1)
     assert max(depth.values()) == size[0] // 2 + size[1] // 2
 
