@@ -7,7 +7,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: help run test agree lint bench real wheels viewer clean
+.PHONY: help run test agree lint bench calibrate real wheels viewer clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 14
@@ -29,6 +29,9 @@ lint: .venv/installed  ## ruff, pyright, import-linter
 
 bench: .venv/installed  ## rate of the timing interpreter on this machine
 	$(BIN)/python benchmarks/timing_rate.py $(ARGS)
+
+calibrate: .venv/installed  ## every fit of configs/fits, from the folder AHBM_DATA, into out/calibration
+	$(BIN)/python benchmarks/calibrate.py $(ARGS)
 
 real: wheels  ## SmolLM2-135M on real text through our kernels
 	$(BIN)/ahbm parity --model smollm2 $(ARGS)

@@ -70,7 +70,7 @@ def _shipped() -> dict[str, dict[str, Kernel]]:
             f"`kernels` at {getattr(module, '__file__', None)} is another distribution's package; "
             "uninstall that distribution, or install ahbm_jax into an environment without it"
         )
-    return module.KERNELS
+    return module.KERNELS | module.PROGRAMS
 
 
 def _from_file(name: str) -> Kernel:

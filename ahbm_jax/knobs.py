@@ -19,7 +19,7 @@ from ahbm_jax.machine.params import Machine, Workload, replace
 from ahbm_jax.machine.placement import LAYOUTS, Placement
 from ahbm_jax.machine.topology import CUBE_COLLECTIVES, PE_COLLECTIVES, rectangle
 from ahbm_jax.tl.launch import RING_FEEDS, Launch, spreads_rows
-from ahbm_jax.tl.program import FOLDED, ONE, PER_CUBE, heads_of
+from ahbm_jax.tl.program import FOLDED, ONE, PER_CUBE, heads_of, on_units
 
 Number = Any
 
@@ -39,6 +39,7 @@ class Knobs:
       start_cube: rotation of the placement over CUBEs.
       start_pe: rotation of the placement over PEs.
       users: requests that run through the group one after the other.
+      sequences: requests that a device's units are divided over, all at once.
       query_length: query tokens T; a concrete 1 compiles to less than several do.
       query_start: position of the first query token (default: `context` - T: the last T).
       query_tile: query tokens that prefill kernels take at once (default 64 rows: 8 tokens, or 64
@@ -65,6 +66,7 @@ class Knobs:
     start_cube: Number = 0
     start_pe: Number = 0
     users: Number = 1
+    sequences: Number = 1
     query_length: Number = 1
     query_start: Number = None
     query_tile: Number = None
@@ -89,6 +91,7 @@ NUMBERS = (
     "start_cube",
     "start_pe",
     "users",
+    "sequences",
     "query_length",
     "query_start",
     "query_tile",
@@ -171,6 +174,10 @@ class Point:
             ring_feed=static.ring_feed,
             spreads_rows=static.spreads_rows,
             users=sizes["users"],
+            sequences=sizes["sequences"],
+            kv_heads=sizes["kv_heads"],
+            units=sizes["units"],
+            cache_bytes=sizes["cache_bytes"],
         )
 
 
@@ -200,6 +207,7 @@ def point(
     if heads_of(function) == PER_CUBE:
         _check_ring(settled, workload)
     rows, cols = _rectangle(settled, machine)
+    _check_units(function, settled, machine)
     costs = costs_ns(machine)
     static = Static(
         machine=jax.tree.structure(machine),
@@ -241,6 +249,10 @@ def point(
         if settled.ring_chunk is None
         else settled.ring_chunk,
         "users": users,
+        "sequences": settled.sequences,
+        "kv_heads": workload.kv_heads,
+        "units": 1 if machine.device is None else machine.device.units,
+        "cache_bytes": 0 if machine.device is None else machine.device.cache_bytes,
     }
     return Point(
         kernel=function,
@@ -267,6 +279,21 @@ def _meshes(
     if heads_of(kernel) == PER_CUBE and is_concrete(rows) and np.ndim(rows) == 0:
         cubes = int(rows), int(cols)
     return *cubes, grid.pe_rows, grid.pe_cols
+
+
+def _check_units(kernel: Kernel, knobs: Knobs, machine: Machine) -> None:
+    """Refuse a kernel for a device's units elsewhere, and several sequences for another kernel."""
+    if not on_units(kernel):
+        if not is_one(knobs.sequences):
+            raise UsageError(
+                "`sequences` is for programs on a device's units; 1 is allowed here. Use `users` "
+                "for several requests"
+            )
+    elif machine.device is None:
+        raise UsageError(
+            f"`machine` is `{machine.name}`, without a `device` section, which holds the "
+            "units of this program; give a machine that has one"
+        )
 
 
 def scratch_overflow(machine: Machine, needed_bytes: float) -> Infeasible:
@@ -346,6 +373,7 @@ def _check_numbers(knobs: Knobs, machine: Machine, workload: Workload) -> None:
         "start_cube": (0, machine.grid.cubes - 1, "a CUBE of the group"),
         "start_pe": (0, machine.grid.pes - 1, "a PE of the CUBE"),
         "users": (1, LARGEST, "requests, one after the other"),
+        "sequences": (1, LARGEST, "requests that a device's units are divided over"),
         "query_length": (1, LARGEST, "query tokens"),
         "query_start": (-LARGEST, LARGEST, "position of the first query token"),
         "query_tile": (1, LARGEST, "query tokens of a block"),

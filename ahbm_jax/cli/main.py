@@ -15,6 +15,7 @@ import click
 
 from ahbm_jax.cli.bench import bench
 from ahbm_jax.cli.explain import explain
+from ahbm_jax.cli.fit import fit
 from ahbm_jax.cli.machine import machine
 from ahbm_jax.cli.ops import ops
 from ahbm_jax.cli.parity import parity
@@ -36,7 +37,7 @@ def ahbm() -> None:
     """
 
 
-for command in (bench, run, explain, simulate, sweep, parity, machine, ops):
+for command in (bench, run, explain, simulate, sweep, parity, fit, machine, ops):
     ahbm.add_command(command)
 
 

@@ -24,6 +24,7 @@ from ahbm_jax.config.check import (
     setting_problem,
 )
 from ahbm_jax.config.document import Document, parse, read, validate
+from ahbm_jax.config.fit import Fit
 from ahbm_jax.config.problem import Problem, shown
 from ahbm_jax.config.sweep import Sweep, axis_problems, sample_problems
 from ahbm_jax.errors import nearest
@@ -32,12 +33,14 @@ from ahbm_jax.machine.params import Machine, Workload
 __all__ = [
     "Bench",
     "Case",
+    "Fit",
     "Sweep",
     "apply_overrides",
     "check_machine",
     "check_workload",
     "load_bench",
     "load_case",
+    "load_fit",
     "load_machine",
     "load_sweep",
     "load_workload",
@@ -46,7 +49,14 @@ __all__ = [
 
 PathOrName = str | os.PathLike[str]
 
-_SCHEMAS = (schema.MACHINE, schema.WORKLOAD, schema.BENCH, schema.CASE, schema.SWEEP)
+_SCHEMAS = (
+    schema.MACHINE,
+    schema.WORKLOAD,
+    schema.BENCH,
+    schema.CASE,
+    schema.SWEEP,
+    schema.FIT,
+)
 _KINDS = {"machines": (schema.MACHINE, Machine), "workloads": (schema.WORKLOAD, Workload)}
 
 
@@ -136,6 +146,24 @@ def load_sweep(path_or_name: PathOrName) -> Sweep:
     if isinstance(axes, dict):
         found += [*_follow_axes(document, axes), *axis_problems(axes, document.lines)]
     return validate(document, Sweep, [*found, *sample_problems(document.data.get("sample"))])
+
+
+def load_fit(path_or_name: PathOrName) -> Fit:
+    """A fit from its file.
+
+    Args:
+        path_or_name: path of a YAML file, or the name of a shipped fit.
+
+    Returns:
+        The fit. The path of a machine file in it is relative to the fit's own folder, and is
+        returned ready to be loaded.
+
+    Raises:
+        ConfigError: with every problem of the file, each with its line.
+    """
+    document = _read(shipped.resolve("fits", path_or_name), schema.FIT)
+    found = [*_follow(document, "machine", "machines"), *_bad_parameters(document)]
+    return validate(document, Fit, found)
 
 
 def sources(path_or_name: PathOrName) -> dict[str, str]:
@@ -237,6 +265,24 @@ def _take_bad_settings(document: Document) -> Iterator[Problem]:
         if found is not None:
             del entries[key]  # or validation would report it a second time, less precisely
             yield replace(found, loc=("set", key))
+
+
+def _bad_parameters(document: Document) -> Iterator[Problem]:
+    """What is wrong with keys and bounds of a fit's parameters."""
+    entries = document.data.get("parameters")
+    for i, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if not isinstance(entry, dict):
+            continue
+        ends = [entry.get(end) for end in ("low", "high")]
+        for end, value in zip(("low", "high"), ends, strict=True):
+            if isinstance(entry.get("key"), str) and isinstance(value, (int, float)):
+                found = setting_problem(entry["key"], value)
+                if found is not None:
+                    loc = ("parameters", i, "key" if "unknown" in found.got else end)
+                    yield replace(found, loc=loc)
+        if all(isinstance(end, (int, float)) for end in ends) and not ends[0] < ends[1]:
+            got = f"{shown(ends[1])}, not above `low` {shown(ends[0])}"
+            yield Problem(("parameters", i, "high"), got, "a number above `low`", "raise it")
 
 
 def _kind(path_or_name: PathOrName) -> str:

@@ -8,7 +8,13 @@ from pathlib import Path
 from ahbm_jax.config.problem import shown
 from ahbm_jax.errors import ConfigError, nearest
 
-SINGLE = {"machines": "machine", "workloads": "workload", "benches": "bench", "sweeps": "sweep"}
+SINGLE = {
+    "machines": "machine",
+    "workloads": "workload",
+    "benches": "bench",
+    "sweeps": "sweep",
+    "fits": "fit",
+}
 
 
 def root() -> Path:

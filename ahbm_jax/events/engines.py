@@ -47,9 +47,9 @@ class Engines:
 
     # DMA ----------------------------------------------------------------------------------------
 
-    def move(self, number: int, size_bytes: float, complete: simpy.Event) -> Steps:
+    def move(self, number: int, c: Recorded, complete: simpy.Event) -> Steps:
         """DMA: a load or a store."""
-        yield from self.dma.occupy(number, *self._dma_command(size_bytes))
+        yield from self.dma.occupy(number, *self._dma_command(c.hbm_bytes, c.cached))
         self.clockwork.fire_later(complete, self.dma, *self._dma_latency())
 
     def stream(self, flight: Flight, window: float, *after: simpy.Event) -> Steps:
@@ -58,13 +58,16 @@ class Engines:
         for i, size_bytes in enumerate(flight.subtiles):
             if i >= window:
                 yield from self.dma.after(flight.room.get())
-            yield from self.dma.occupy(flight.number, *self._dma_command(size_bytes))
+            yield from self.dma.occupy(
+                flight.number, *self._dma_command(size_bytes, flight.command.cached)
+            )
             there = self.clockwork.later(self.dma.last, flight.number, *self._dma_latency())
             flight.data.put(there)
 
-    def _dma_command(self, size_bytes: float) -> tuple[tuple[str, float], ...]:
+    def _dma_command(self, size_bytes: float, cached: float) -> tuple[tuple[str, float], ...]:
         cost = self.clockwork.cost
-        return cost("dma.issue"), cost("hbm.byte", size_bytes)
+        spent = cost("dma.issue"), cost("hbm.byte", size_bytes * (1 - cached))
+        return (*spent, cost("cache.byte", size_bytes * cached)) if cached else spent
 
     def _dma_latency(self) -> tuple[tuple[str, float], ...]:
         return self.clockwork.cost("dma.startup"), self.clockwork.cost("hbm.latency")

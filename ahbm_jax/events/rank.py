@@ -132,13 +132,22 @@ class Rank:
         yield from self.cpu.after(*(self.operands(c.reads) if c.reads else self.unfinished()))
         yield from self.occupy(number, "wait")
 
+    def start(self, number: int, c: Recorded) -> Steps:
+        """The launch of a program on a device's units."""
+        yield from self.occupy(number, "start")
+
+    def join(self, number: int, c: Recorded) -> Steps:
+        """Hold the CPU for the stores."""
+        yield from self.cpu.after(*self.stores)
+        yield from self.occupy(number, "join")
+
     # Engines ------------------------------------------------------------------------------------
 
     def transfer(self, number: int, c: Recorded) -> Steps:
         """A load or a store."""
         yield from self.issue(number, c)
         complete = self.env.event()
-        self.engines.dma.push(self.cpu.last, self.engines.move(number, c.hbm_bytes, complete))
+        self.engines.dma.push(self.cpu.last, self.engines.move(number, c, complete))
         self.write(c, complete)
         self.in_flight(number, complete)
         if c.op == "store":

@@ -10,6 +10,7 @@ RESOURCES = (*ENGINES, LATENCY)
 OF_COST = {
     "dma.issue": "dma",
     "hbm.byte": "dma",
+    "cache.byte": "dma",
     "gemm.subtile": "gemm",
     "gemm.writeout": "gemm",
     "gemm.epilogue": "gemm",

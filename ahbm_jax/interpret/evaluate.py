@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
 from ahbm_jax.interpret.algebra import largest
+from ahbm_jax.interpret.algebra import smooth as smoothed
 from ahbm_jax.interpret.timing import PORTS, MeshUsedAgain, Timing
 from ahbm_jax.interpret.timing_rules import RULES
 from ahbm_jax.machine.params import replace
@@ -47,6 +49,10 @@ SIZES = (
     "start_pe",
     "ring_chunk",
     "users",
+    "sequences",
+    "kv_heads",
+    "units",
+    "cache_bytes",
 )
 RESULTS = ("ok", "bad_size", "no_rectangle", "over_cache", "scratch_overflow")
 
@@ -201,6 +207,10 @@ def evaluate(
         ring_feed=static.ring_feed,
         spreads_rows=static.spreads_rows,
         users=sizes["users"] if static.several else 1,
+        sequences=sizes["sequences"],
+        kv_heads=sizes["kv_heads"],
+        units=sizes["units"],
+        cache_bytes=sizes["cache_bytes"],
     )
     costs, numbers = ({n: point[n] for n in names} for names in (static.cost_names, NUMBERS))
     timed = functools.partial(
@@ -291,8 +301,12 @@ def _spread_like(x: Array, leaves: tuple[Array, ...]) -> Array:
 
 
 @functools.lru_cache(maxsize=256)
-def latency_function(kernel: Kernel, static: Static) -> Callable[..., Array]:
+def latency_function(
+    kernel: Kernel, static: Static, *, smooth: bool = False
+) -> Callable[..., Array]:
     """Latency of leaves [n] each (or [1], shared) as [n]; infinite where infeasible.
+
+    With `smooth` there is one leaf more, last: the temperature in ns of the smooth maximum.
 
     Works under jit, vmap and (forward or reverse) differentiation. The derivative is that of the
     critical path; where several paths are critical it is that of one of them.
@@ -300,9 +314,10 @@ def latency_function(kernel: Kernel, static: Static) -> Callable[..., Array]:
     names = leaf_names(static)
 
     def value(leaves: tuple[Array, ...]) -> Array:
-        point = dict(zip(names, leaves, strict=True))
-        evaluation = evaluate(kernel, static, point, counting=False)
-        latency = jnp.where(evaluation.result_code() > 0, jnp.inf, evaluation.latency_ns())
+        point = dict(zip(names, leaves, strict=False))
+        with smoothed(leaves[-1]) if smooth else nullcontext():
+            evaluation = evaluate(kernel, static, point, counting=False)
+            latency = jnp.where(evaluation.result_code() > 0, jnp.inf, evaluation.latency_ns())
         return _spread_like(latency, leaves)
 
     def partials_of(group: range) -> Callable[[tuple[Array, ...]], Array]:

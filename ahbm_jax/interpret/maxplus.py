@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ahbm_jax.interpret.algebra import largest, maximum
+from ahbm_jax.interpret.algebra import largest
 
 Array = jax.Array
 Clocks = tuple[Array, ...]
@@ -57,7 +57,7 @@ def iterate(step: Step, x: Clocks, aux: Any, n: Array) -> tuple[Clocks, Any, Arr
         (_, aux), history = jax.lax.scan(one, (x, aux), jnp.arange(BLOCK, dtype=n.dtype))
         states = jnp.concatenate([jnp.stack(x)[None], history])
         whole = left >= BLOCK  # all steps were taken
-        left = maximum(left - BLOCK, jnp.zeros_like(left))
+        left = jnp.maximum(left - BLOCK, 0.0)
         end, found = states[-1], left <= 0
         for period in PERIODS:
             regular = _is_regular(states, period) & whole

@@ -63,6 +63,7 @@ class Recorded:
     inner: int = 0
     elements: int = 0
     hbm_bytes: int = 0  # of one pass over the operand in HBM
+    cached: float = 0.0  # share of them that the cache of a device serves
     streams: bool = False  # b is streamed from HBM
     into_buffer: bool = False  # writes a buffer that was there before
     epilogue: tuple[str, ...] = ()
@@ -272,15 +273,16 @@ def pe_position(interpreter: Any, pe: int) -> Position:
 
 def _load(self: Record, command: Command) -> int:
     """DMA read."""
-    return self.emit(command, hbm_bytes=int(command.operands[0].bytes))
+    ref = command.operands[0]
+    return self.emit(command, hbm_bytes=int(ref.bytes), cached=float(ref.cached))
 
 
 def _store(self: Record, command: Command) -> None:
     """DMA write."""
-    tensor = command.details["target"].tensor
-    rows, cols = command.shape
+    target, (rows, cols) = command.details["target"], command.shape
+    tensor = target.tensor
     sizes = {"hbm_bytes": int(rows * cols * tensor.element_bytes), "tensor": tensor.name}
-    self.emit(command, writes=(), **sizes)
+    self.emit(command, writes=(), cached=float(target.cached), **sizes)
 
 
 def _gemm(self: Record, command: Command) -> int:
@@ -289,7 +291,7 @@ def _gemm(self: Record, command: Command) -> int:
     sizes = {"inner": int(a.shape[1]), "epilogue": command.details["epilogue"]}
     if isinstance(b, Ref):
         self._streamed_bytes = b.tensor.element_bytes
-        sizes |= {"streams": True, "hbm_bytes": int(b.bytes)}
+        sizes |= {"streams": True, "hbm_bytes": int(b.bytes), "cached": float(b.cached)}
     return self.emit(command, **sizes)
 
 
@@ -334,8 +336,8 @@ def _receive(self: Record, command: Command) -> tuple[int, ...]:
     return buffers
 
 
-def _wait(self: Record, command: Command) -> None:
-    """Hold the CPU."""
+def _control(self: Record, command: Command) -> None:
+    """The CPU's affair alone."""
     self.emit(command, writes=())
 
 
@@ -349,7 +351,9 @@ RULES: dict[str, Callable[[Record, Command], Any]] = {
     "send": _send,
     "recv": _receive,
     "recv_async": _receive,
-    "wait": _wait,
+    "wait": _control,
+    "start": _control,
+    "join": _control,
 }
 
 

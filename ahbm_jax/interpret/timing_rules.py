@@ -34,7 +34,7 @@ def _plan(t: Timing, m: Number, k: Number, n: Number) -> GemmPlan:
 def _stream_costs(t: Timing, plan: GemmPlan, ref: Ref) -> dict[str, Array]:
     """Per-sub-tile costs of streaming `ref`, whose reads are counted."""
     moved = plan.fetches * ref.bytes
-    fetch = t.costs["dma.issue"] + moved / plan.streams * t.costs["hbm.byte"]
+    fetch = t.costs["dma.issue"] + moved / plan.streams * _byte(t, ref)
     t.count("dma_reads", plan.streams)
     t.count("dma_read_bytes", moved)
     t.count("busy_dma", plan.streams * fetch)
@@ -48,14 +48,21 @@ def _stream_costs(t: Timing, plan: GemmPlan, ref: Ref) -> dict[str, Array]:
 
 def _load(t: Timing, command: Command) -> Ready:
     """DMA for issue + bytes; ready after startup and HBM latency."""
-    size = command.operands[0].bytes
+    ref = command.operands[0]
     t.count("dma_reads", 1.0)
-    t.count("dma_read_bytes", size)
-    return t.made(_dma(t, t.issue(command), size))
+    t.count("dma_read_bytes", ref.bytes)
+    return t.made(_dma(t, t.issue(command), ref.bytes, ref))
 
 
-def _dma(t: Timing, issued: Array, size: Number) -> Array:
-    busy = t.costs["dma.issue"] + size * t.costs["hbm.byte"]
+def _byte(t: Timing, ref: Ref) -> Array:
+    """Time of a byte from HBM, or in part from the cache of a device."""
+    if isinstance(ref.cached, int) and ref.cached == 0:
+        return t.costs["hbm.byte"]
+    return ref.cached * t.costs["cache.byte"] + (1 - ref.cached) * t.costs["hbm.byte"]
+
+
+def _dma(t: Timing, issued: Array, size: Number, ref: Ref) -> Array:
+    busy = t.costs["dma.issue"] + size * _byte(t, ref)
     t.count("busy_dma", busy)
     t.clocks["dma"] = t.advance("dma", issued) + busy
     done = t.clocks["dma"] + t.costs["dma.startup"] + t.costs["hbm.latency"]
@@ -66,10 +73,11 @@ def _dma(t: Timing, issued: Array, size: Number) -> Array:
 def _store(t: Timing, command: Command) -> None:
     """As a load, once the value is ready."""
     rows, cols = command.shape
-    size = rows * cols * command.details["target"].tensor.element_bytes
+    target = command.details["target"]
+    size = rows * cols * target.tensor.element_bytes
     t.count("dma_writes", 1.0)
     t.count("dma_write_bytes", size)
-    t.advance("stores", _dma(t, t.issue(command, *t.await_operands(command)), size))
+    t.advance("stores", _dma(t, t.issue(command, *t.await_operands(command)), size, target))
 
 
 def _math(t: Timing, command: Command) -> Ready:
@@ -292,6 +300,16 @@ def _wait(t: Timing, command: Command) -> None:
     t.issue(command, *waits)
 
 
+def _start(t: Timing, command: Command) -> None:
+    """The CPU waits for the launch."""
+    t.issue(command)
+
+
+def _join(t: Timing, command: Command) -> None:
+    """Hold the CPU until all stores are complete, then for the join."""
+    t.issue(command, t.clocks["stores"])
+
+
 RULES: dict[str, Callable[[Timing, Command], Any]] = {
     "load": _load,
     "store": _store,
@@ -303,4 +321,6 @@ RULES: dict[str, Callable[[Timing, Command], Any]] = {
     "recv": _recv,
     "recv_async": _recv_async,
     "wait": _wait,
+    "start": _start,
+    "join": _join,
 }

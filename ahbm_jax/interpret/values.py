@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ahbm_jax.errors import UsageError
 from ahbm_jax.machine.number import cdiv, floordiv, mod
 from ahbm_jax.machine.topology import Exchange, Position, Step
 from ahbm_jax.tl.command import Command
@@ -367,6 +368,14 @@ def _rule(function: Callable[..., Array], doc: str) -> Callable[[Values, Command
     return rule
 
 
+def _on_units(self: Values, command: Command) -> None:
+    """None: the program of one unit does not hold the others' work."""
+    raise UsageError(
+        f"`tl.{command.op}` has no values: the kernel is the program of a device's busiest unit, "
+        "which is for timing alone; run another kernel here"
+    )
+
+
 RULES: dict[str, Callable[[Values, Command], Any]] = {
     "load": _load,
     "store": _store,
@@ -388,6 +397,8 @@ RULES: dict[str, Callable[[Values, Command], Any]] = {
     "send": _send,
     "recv": _recv,
     "recv_async": _recv,
+    "start": _on_units,
+    "join": _on_units,
     "wait": _wait,
 }
 assert set(MATH_OPS) <= set(RULES)

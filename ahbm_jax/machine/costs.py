@@ -46,4 +46,10 @@ def costs_ns(machine: Machine) -> Costs:
             f"{name}.fixed": link.fixed_cycles * cycle,
             f"{name}.hop": link.hop_cycles * cycle,
         }
+    if machine.device is not None:
+        costs |= {
+            "issue.start": machine.device.launch_cycles * cycle,
+            "issue.join": machine.device.join_cycles * cycle,
+            "cache.byte": 1.0 / machine.device.cache_gb_per_s,
+        }
     return costs

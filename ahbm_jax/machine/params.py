@@ -183,6 +183,43 @@ class Energy:
 
 
 @pytree
+class Device:
+    """Identical units that programs are divided over, behind one cache: a GPU's SMs, say.
+
+    The machine's one PE then stands for the unit that has most to do: its `hbm` is that unit's
+    share of the device's bandwidth.
+    """
+
+    units: Number = number("identical units that a program is divided over", 1, 1e6)
+    launch_cycles: Number = number("from a program's launch to its first command", 0.0, 1e9)
+    join_cycles: Number = number(
+        "from the last unit's end to the start of what needs them all", 0.0, 1e9
+    )
+    cache_bytes: Number = number("cache that all units share", 0.0, 1e12)
+    cache_gb_per_s: Number = number(
+        "one unit's share of that cache's bandwidth (1 GB/s = 1 byte/ns)", 0.0, 1e6, above_low=True
+    )
+
+
+@pytree
+class Validity:
+    """Sizes of the measurements that a fitted machine's numbers are from."""
+
+    least_sequences: Number = number("least sequences, or commands, of a launch", 0.0, 2.0**40)
+    most_sequences: Number = number("most sequences, or commands, of a launch", 0.0, 2.0**40)
+    least_context_tokens: Number = number("least tokens of the context", 0.0, 2.0**40)
+    most_context_tokens: Number = number("most tokens of the context", 0.0, 2.0**40)
+    least_query_tokens: Number = number("least query tokens", 0.0, 2.0**40)
+    most_query_tokens: Number = number("most query tokens", 0.0, 2.0**40)
+    least_kv_heads: Number = number("least KV heads", 0.0, 2.0**40)
+    most_kv_heads: Number = number("most KV heads", 0.0, 2.0**40)
+    least_group: Number = number("least query heads of a KV head", 0.0, 2.0**40)
+    most_group: Number = number("most query heads of a KV head", 0.0, 2.0**40)
+    least_head_dim: Number = number("least head dimension", 0.0, 2.0**40)
+    most_head_dim: Number = number("most head dimension", 0.0, 2.0**40)
+
+
+@pytree
 class Machine:
     """One AHBM machine. `ahbm_jax.load_machine` reads it from YAML."""
 
@@ -199,6 +236,8 @@ class Machine:
     cube_link: Link
     issue: Issue
     energy: Energy | None
+    device: Device | None
+    validity: Validity | None
 
 
 STORAGE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}

@@ -121,9 +121,12 @@ class Context:
 
     # Memory ---------------------------------------------------------------------------------
 
-    def ref(self, tensor: Tensor, tile: Tile | Block | None = None) -> Ref:
-        """Name a tile of K or V, or a block of the queries or the output; moves nothing itself."""
-        return Ref(tensor, tile)
+    def ref(self, tensor: Tensor, tile: Tile | Block | None = None, *, cached: Number = 0) -> Ref:
+        """Name a tile of K or V, or a block of the queries or the output; moves nothing itself.
+
+        `cached` is the share of its bytes that the cache of a device serves.
+        """
+        return Ref(tensor, tile, cached)
 
     def load(self, source: Tensor | Ref, out: Handle | None = None) -> Handle:
         """Copy from HBM to scratch. Does not hold the CPU; awaited where first used (ADR-0062).
@@ -300,6 +303,22 @@ class Context:
         """Hold the CPU until `handle` is ready, or all composites are."""
         operands = () if handle is None else (handle,)
         self._run(Command(op="wait", operands=operands))
+
+    # Devices ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Launch: what comes before the first command of a program on a device's units."""
+        self._run(Command(op="start"))
+
+    def join(self) -> None:
+        """Wait until all units have stored what they had to, and start what needs it."""
+        self._run(Command(op="join"))
+
+    def pieces(self, count: Number) -> Tiles:
+        """`count` equal pieces of work, for `tl.loop`."""
+        return Tiles(
+            start=0, all_start=0, all_end=count, end=count, extent=1, queries=self.queries()
+        )
 
     # Structured control -----------------------------------------------------------------------
 

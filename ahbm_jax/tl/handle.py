@@ -75,10 +75,14 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ref:
-    """A part of an HBM tensor (or all of it), named but not moved: an operand of a composite."""
+    """A part of an HBM tensor (or all of it), named but not moved: an operand of a composite.
+
+    `cached` is the share of its bytes that the cache of a device serves.
+    """
 
     tensor: Tensor
     tile: Tile | Block | None
+    cached: Number = 0
 
     @property
     def shape(self) -> Shape:

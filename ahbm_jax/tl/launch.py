@@ -49,6 +49,10 @@ class Launch:
         own CUBE, and each PE passes every part to the next CUBE.
       spreads_rows: whether there are query tokens for each PE of a CUBE (T >= P).
       users: requests, one after the other.
+      sequences: requests that the units of a device are divided over, all at once.
+      kv_heads: KV heads that they are divided over.
+      units: identical units of the device.
+      cache_bytes: cache that its units share.
     """
 
     context_tokens: Number
@@ -74,6 +78,10 @@ class Launch:
     ring_feed: str = RING_FEEDS[0]
     spreads_rows: bool = False
     users: Number = 1
+    sequences: Number = 1
+    kv_heads: Number = 1
+    units: Number = 1
+    cache_bytes: Number = 0
 
     @property
     def ring_part_tokens(self) -> Number:

@@ -63,6 +63,12 @@ OPS: dict[str, OpSpec] = {
     "recv_async": OpSpec(
         engine="cpu", issue="recv_async", holds_cpu=False, doc="a message, awaited at first use"
     ),
+    "start": OpSpec(
+        engine="cpu", issue="start", holds_cpu=True, doc="launch of a program on a device's units"
+    ),
+    "join": OpSpec(
+        engine="cpu", issue="join", holds_cpu=True, doc="wait for the stores of a device's units"
+    ),
     "wait": OpSpec(
         engine="cpu", issue="wait", holds_cpu=True, doc="wait for a handle, or all composites"
     ),

@@ -17,11 +17,17 @@ AT_ROOT, BY_RANK = "at_root", "by_rank"
 K = TypeVar("K", bound=Kernel)
 
 
-def declare(*, heads: str = FOLDED, rows: str = AT_ROOT) -> Callable[[K], K]:
-    """Decorator: what a driver must know of a kernel, how it takes query heads and leaves rows."""
+def declare(
+    *, heads: str = FOLDED, rows: str = AT_ROOT, on_units: bool = False
+) -> Callable[[K], K]:
+    """Decorator: what a driver must know of a kernel.
+
+    That is how it takes query heads and leaves rows, and whether it is the program of the busiest
+    of a device's units.
+    """
 
     def declared(kernel: K) -> K:
-        for name, value in (("heads", heads), ("rows", rows)):
+        for name, value in (("heads", heads), ("rows", rows), ("on_units", on_units)):
             setattr(kernel, name, value)
         return kernel
 
@@ -31,6 +37,11 @@ def declare(*, heads: str = FOLDED, rows: str = AT_ROOT) -> Callable[[K], K]:
 def heads_of(kernel: Kernel) -> str:
     """How a kernel takes query heads."""
     return getattr(kernel, "heads", FOLDED)
+
+
+def on_units(kernel: Kernel) -> bool:
+    """Whether a kernel is the program of the busiest of a device's units."""
+    return getattr(kernel, "on_units", False)
 
 
 def rows_of(kernel: Kernel) -> str:
