@@ -39,6 +39,8 @@ class Knobs:
       start_cube: rotation of the placement over CUBEs.
       start_pe: rotation of the placement over PEs.
       users: requests that run through the group one after the other.
+      decode_users: further requests, before those: each decodes one token, the last of `context`
+        (with `query_length` of several: a mixed batch of decodes and chunks of prefill).
       query_length: query tokens T; a concrete 1 compiles to less than several do.
       query_start: position of the first query token (default: `context` - T: the last T).
       query_tile: query tokens that prefill kernels take at once.
@@ -61,6 +63,7 @@ class Knobs:
     start_cube: Number = 0
     start_pe: Number = 0
     users: Number = 1
+    decode_users: Number = 0
     query_length: Number = 1
     query_start: Number = None
     query_tile: Number = 8
@@ -83,6 +86,7 @@ NUMBERS = (
     "start_cube",
     "start_pe",
     "users",
+    "decode_users",
     "query_length",
     "query_start",
     "query_tile",
@@ -120,8 +124,11 @@ class Point:
 
     def request(self) -> dict[str, int | None]:
         """The sizes of the point, as results show them (concrete points only)."""
-        names = ("context", "query_length", "query_start", "query_tile", "users", "P", "tile")
-        sizes: dict[str, int | None] = {name: int(getattr(self.knobs, name)) for name in names}
+        names = ("context", "query_length", "query_start", "query_tile", "P", "tile")
+        users = ("users", "decode_users")
+        sizes: dict[str, int | None] = {
+            name: int(getattr(self.knobs, name)) for name in (*names, *users)
+        }
         window, leaves = self.knobs.window, self.leaves
         sizes["window"] = None if window is None else int(window)
         return sizes | {"C": int(leaves["cube_rows"]) * int(leaves["cube_cols"])}
@@ -159,6 +166,7 @@ class Point:
             level2=static.level2,
             packed=static.packed,
             users=sizes["users"],
+            decode_users=sizes["decode_users"],
         )
 
 
@@ -180,7 +188,8 @@ def point(
         settled = dataclasses.replace(settled, variant=default_variant(kernel))
     function = resolve_kernel(kernel, settled.variant)
     alone = heads_of(function) == ONE  # each query head is a request of its own
-    users = settled.users * workload.group if alone else settled.users
+    each = workload.group if alone else 1
+    mixed = not is_always(settled.decode_users, 0)
     _check_choices(settled)
     _check_numbers(settled, machine, workload)
     rows, cols = _rectangle(settled, machine)
@@ -189,16 +198,17 @@ def point(
         machine=jax.tree.structure(machine),
         cost_names=tuple(costs),
         element_bytes=workload.storage_bytes,
-        single=is_one(settled.query_length),
+        single=is_always(settled.query_length, 1),
         windowed=settled.window is not None,
         sinks=settled.sinks,
         capped=settled.softcap,
-        alone=is_one(rows) and is_one(cols) and is_one(settled.P),
+        alone=all(is_always(x, 1) for x in (rows, cols, settled.P)),
         layout=settled.layout,
         level1=settled.level1,
         level2=settled.level2,
         packed=settled.packed,
-        several=not is_one(users),
+        several=mixed or not is_always(settled.users * each, 1),
+        mixed=mixed,
     )
     leaves = costs | {
         "math.lanes": machine.math.lanes,
@@ -219,7 +229,8 @@ def point(
         "pes": settled.P,
         "start_cube": settled.start_cube,
         "start_pe": settled.start_pe,
-        "users": users,
+        "users": settled.users * each,
+        "decode_users": settled.decode_users * each,
     }
     return Point(
         kernel=function,
@@ -269,9 +280,9 @@ def _settled(machine: Machine, given: dict[str, Any]) -> Knobs:
     )
 
 
-def is_one(x: Any) -> bool:
-    """Whether a number is known to be 1."""
-    return is_concrete(x) and bool(np.all(np.asarray(x) == 1))
+def is_always(x: Any, value: int) -> bool:
+    """Whether a number is known to be `value`."""
+    return is_concrete(x) and bool(np.all(np.asarray(x) == value))
 
 
 def is_concrete(x: Any) -> bool:
@@ -308,6 +319,7 @@ def _check_numbers(knobs: Knobs, machine: Machine, workload: Workload) -> None:
         "start_cube": (0, machine.grid.cubes - 1, "a CUBE of the group"),
         "start_pe": (0, machine.grid.pes - 1, "a PE of the CUBE"),
         "users": (1, LARGEST, "requests, one after the other"),
+        "decode_users": (0, LARGEST, "requests that decode one token, before the others"),
         "query_length": (1, LARGEST, "query tokens"),
         "query_start": (-LARGEST, LARGEST, "position of the first query token"),
         "query_tile": (1, LARGEST, "query tokens of a block"),

@@ -70,9 +70,9 @@ def latency_ns(
     """Latency of one request group, ns, as a pure function of every number.
 
     Works under `jax.jit`, `jax.vmap` and `jax.grad` in the machine's numbers and in the knobs
-    `context`, `C`, `P`, `tile`, `cache_tokens`, `start_cube`, `start_pe` and `users`. One
-    compilation serves all values of those (two where `users` varies). The derivative is that of
-    the critical path.
+    `context`, `C`, `P`, `tile`, `cache_tokens`, `start_cube`, `start_pe`, `users` and
+    `decode_users`. One compilation serves all values of those (more where `users` or `decode_users`
+    varies). The derivative is that of the critical path.
 
     Args:
       kernel: name of a shipped kernel, `FILE.py:NAME`, or a function of `tl`.
@@ -235,7 +235,7 @@ def _reduce_rounds(settled: Point) -> int:
     """Longest chain of messages of one request; messages do not depend on the context."""
     launch = settled.launch()
     placement = replace(launch.placement, cache_tokens=1)
-    launch = replace(launch, context_tokens=1, users=1, placement=placement)
+    launch = replace(launch, context_tokens=1, users=1, decode_users=0, placement=placement)
     return _message_depth(settled.kernel, settled.machine, launch)
 
 

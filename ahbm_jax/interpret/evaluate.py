@@ -46,6 +46,7 @@ SIZES = (
     "start_cube",
     "start_pe",
     "users",
+    "decode_users",
 )
 RESULTS = ("ok", "bad_size", "no_rectangle", "over_cache", "scratch_overflow")
 
@@ -66,7 +67,8 @@ class Static:
     level1: str
     level2: str
     packed: bool
-    several: bool  # requests one after the other, `users` of them
+    several: bool  # requests one after the other
+    mixed: bool  # some of which decode, before the others
 
 
 MESHES = ("grid.cube_rows", "grid.cube_cols", "grid.pe_rows", "grid.pe_cols")
@@ -177,6 +179,7 @@ def evaluate(
         level2=static.level2,
         packed=static.packed,
         users=sizes["users"] if static.several else 1,
+        decode_users=sizes["decode_users"] if static.mixed else 0,
     )
     costs, numbers = ({n: point[n] for n in names} for names in (static.cost_names, NUMBERS))
     timed = functools.partial(

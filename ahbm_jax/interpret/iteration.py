@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ahbm_jax.interpret.timing import Timing
 
 CLOCKS = ("clocks", "scopes", "carry")  # kinds of leaves that are times
-PROBES = 2  # traces to learn what changes, the second from what the first left behind
+PROBES = 2  # traces at most to learn what changes, the second from what the first left behind
 Array = jax.Array
 Body = Callable[[Any, Any], Any]
 
@@ -95,27 +95,48 @@ class Iteration:
         accumulators that drain, and the scopes of a pending ex_composite.
         """
         flags: list[bool] = []
+        learnt = True
 
         def trace(leaves: list[Array]) -> None:
-            after = self.turn(item, leaves)
+            nonlocal learnt
+            after, learnt = self.try_turn(item, leaves)
             flags[:] = [a is not b for a, b in zip(after, leaves, strict=True)]
-            self.handles = [
-                replace(h, payload=replace(h.payload, drains=h.payload.drains | r.payload.drains))
-                for h, r in zip(self.handles, self.results, strict=True)
-            ]
 
+        outer, self.timing.probing = self.timing.probing, True
         for _ in range(PROBES):
-            jax.eval_shape(
-                lambda leaves: trace(leaves), self.leaves
-            )  # the same one is not retraced
-            self.pending_in = self.timing.pending_in
+            # A new function each time: the same one is not retraced.
+            jax.eval_shape(lambda leaves: trace(leaves), self.leaves)
             self.timing.restore(jax.tree.unflatten(self.structure, self.leaves)["state"])
+            if not learnt:
+                break
+        self.timing.probing = outer
         return flags
+
+    def try_turn(self, item: Any, leaves: list[Array]) -> tuple[list[Array], bool]:
+        """As `turn`; also learns what it leaves behind, and says whether that was news."""
+        after = self.turn(item, leaves)
+        before = [h.payload.drains for h in self.handles], self.pending_in
+        self.handles = [
+            replace(h, payload=replace(h.payload, drains=h.payload.drains | r.payload.drains))
+            for h, r in zip(self.handles, self.results, strict=True)
+        ]
+        self.pending_in = self.timing.pending_in
+        return after, before != ([h.payload.drains for h in self.handles], self.pending_in)
+
+    def skim(self, item: Any) -> None:
+        """As many iterations as a probe of a loop around this one needs."""
+        for _ in range(PROBES):
+            self.leaves, learnt = self.try_turn(item, self.leaves)
+            if not learnt:
+                break
 
     def scan(self, item_of: Callable[[Any], Any], xs: Any, length: int, active: Any = None) -> None:
         """One iteration for each of `xs` on `item_of(x)`, kept where `active(item)` holds."""
-        first = jax.tree.map(lambda x: x[0], xs)
-        flags = self.probe(item_of(first))
+        first = item_of(jax.tree.map(lambda x: x[0], xs))
+        if self.timing.probing:
+            self.skim(first)
+            return
+        flags = self.probe(first)
 
         def one(moving: list[Array], x: Any) -> tuple[list[Array], None]:
             item = item_of(x)
@@ -131,6 +152,9 @@ class Iteration:
 
     def walk(self, item_of: Callable[[Any], Any], start: Array, stop: Array) -> None:
         """One iteration for each number from `start` to `stop`, which may differ by point."""
+        if self.timing.probing:
+            self.skim(item_of(start))
+            return
         flags = self.probe(item_of(start))
 
         def one(carry: tuple[Array, list[Array]]) -> tuple[Array, list[Array]]:
@@ -149,6 +173,9 @@ class Iteration:
     def progress(self, item_of: Callable[[Any], Any], span: Span) -> None:
         """As `walk`, where inner loops grow by as much in each period of items."""
         timing = self.timing
+        if timing.probing:
+            self.skim(item_of(span.start))
+            return
         flags = self.probe(item_of(span.start))
         kinds = _pick(self.kinds, flags)
         used = jnp.broadcast_to(timing.lanes.used, timing.shape)
@@ -179,11 +206,14 @@ class Iteration:
 
         Returns where more of them would only add as much again, for ever: see `iterate`.
         """
+        timing = self.timing
+        if timing.probing:
+            self.skim(item)
+            return jnp.ones(timing.shape, bool)
         flags = self.probe(item)
         moves = [f and k in CLOCKS for f, k in zip(flags, self.kinds, strict=True)]
         pends = [f and k == "pending" for f, k in zip(flags, self.kinds, strict=True)]
         counted = self._counted(item, n)
-        timing = self.timing
 
         def step(x: tuple, aux: tuple, offset: Any) -> tuple[tuple, tuple]:
             constants = [

@@ -152,7 +152,7 @@ class Values:
         """One pass per round."""
         return _scan(lambda number: number, jnp.arange(count), body, carry)
 
-    def repeat(self, count: int, body: Callable[[], None]) -> None:
+    def repeat(self, count: int, body: Callable[[], None], launch: Launch) -> None:
         """Values are those of one request."""
         raise NotImplementedError("values are computed one request at a time: `users` is 1")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ahbm_jax.machine.placement import Placement
@@ -39,6 +39,7 @@ class Launch:
       level1: reduce over CUBEs.
       packed: (m, l, O) in one message.
       users: requests, one after the other.
+      decode_users: further requests, before those, that decode one token each (`decoding`).
     """
 
     context_tokens: Number
@@ -61,6 +62,11 @@ class Launch:
     level1: str = "mesh"
     packed: bool = False
     users: Number = 1
+    decode_users: Number = 0
+
+    def decoding(self) -> Launch:
+        """The launch of the requests that decode: one token, the last of the context."""
+        return replace(self, query_tokens=1, query_start=self.context_tokens - 1)
 
 
 def launch_tensors(launch: Launch, **data: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
