@@ -232,10 +232,19 @@ def _counts(settled: Point, report: dict[str, float]) -> dict[str, int]:
 
 
 def _reduce_rounds(settled: Point) -> int:
-    """Longest chain of messages of one request; messages do not depend on the context."""
+    """Longest chain of messages of one request, or of one block of it: the same for each.
+
+    Messages do not depend on the context.
+    """
     launch = settled.launch()
-    placement = replace(launch.placement, cache_tokens=1)
-    launch = replace(launch, context_tokens=1, users=1, decode_users=0, placement=placement)
+    launch = replace(
+        launch,
+        context_tokens=1,
+        query_tokens=min(launch.query_tokens, launch.query_block_tokens),
+        users=1,
+        decode_users=0,
+        placement=replace(launch.placement, cache_tokens=1),
+    )
     return _message_depth(settled.kernel, settled.machine, launch)
 
 

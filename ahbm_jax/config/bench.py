@@ -36,10 +36,10 @@ Knobs = Annotated[
 
 @dataclass(frozen=True, kw_only=True, slots=True, config=_CLOSED)
 class Panel:
-    """One panel of a bench: every variant at every C and context, the rest held.
+    """A kernel in a panel of a bench: every variant at every C and context, the rest held.
 
     Args:
-        name: what the panel is called in results.
+        name: what the panel is called in results; kernels of one name are compared.
         kernel: the kernel to run, by name or as `FILE.py:NAME`.
         users: requests that share one CUBE Group.
         variants: variants of the kernel.
