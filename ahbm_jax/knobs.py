@@ -122,13 +122,11 @@ class Point:
             jnp.asarray(self.leaves[name], dtype).reshape(1) for name in leaf_names(self.static)
         ]
 
-    def request(self) -> dict[str, int | None]:
+    def request(self) -> dict[str, Any]:
         """The sizes of the point, as results show them (concrete points only)."""
         names = ("context", "query_length", "query_start", "query_tile", "P", "tile")
         users = ("users", "decode_users")
-        sizes: dict[str, int | None] = {
-            name: int(getattr(self.knobs, name)) for name in (*names, *users)
-        }
+        sizes: dict[str, Any] = {name: int(getattr(self.knobs, name)) for name in (*names, *users)}
         window, leaves = self.knobs.window, self.leaves
         sizes["window"] = None if window is None else int(window)
         return sizes | {"C": int(leaves["cube_rows"]) * int(leaves["cube_cols"])}
