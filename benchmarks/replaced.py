@@ -91,7 +91,7 @@ def batches() -> None:
     ]
     table(["context", "one", "eight", "less than 8 x one"], rows)
     print("The same: eight that decode, a chunk of 512 tokens, and both as one batch\n")
-    chunk = {"query_length": 512, "query_tile": 4}
+    chunk = {"query_length": 512, "query_tile": 2}
     rows = []
     for context in CONTEXTS:
         sizes = {"context": context, "C": 8, "P": 8, "tile": 256}
