@@ -39,6 +39,8 @@ class Knobs:
       start_cube: rotation of the placement over CUBEs.
       start_pe: rotation of the placement over PEs.
       users: requests that run through the group one after the other.
+      decode_users: further requests, before those: each decodes one token, the last of `context`
+        (with `query_length` of several: a mixed batch of decodes and chunks of prefill).
       sequences: requests that a device's units are divided over, all at once.
       query_length: query tokens T; a concrete 1 compiles to less than several do.
       query_start: position of the first query token (default: `context` - T: the last T).
@@ -66,6 +68,7 @@ class Knobs:
     start_cube: Number = 0
     start_pe: Number = 0
     users: Number = 1
+    decode_users: Number = 0
     sequences: Number = 1
     query_length: Number = 1
     query_start: Number = None
@@ -91,6 +94,7 @@ NUMBERS = (
     "start_cube",
     "start_pe",
     "users",
+    "decode_users",
     "sequences",
     "query_length",
     "query_start",
@@ -130,10 +134,11 @@ class Point:
             jnp.asarray(self.leaves[name], dtype).reshape(1) for name in leaf_names(self.static)
         ]
 
-    def request(self) -> dict[str, int | None]:
+    def request(self) -> dict[str, Any]:
         """The sizes of the point, as results show them (concrete points only)."""
-        names = ("context", "query_length", "query_start", "query_tile", "users", "P", "tile")
-        sizes: dict[str, int | None] = {name: int(getattr(self.knobs, name)) for name in names}
+        names = ("context", "query_length", "query_start", "query_tile", "P", "tile")
+        users = ("users", "decode_users")
+        sizes: dict[str, Any] = {name: int(getattr(self.knobs, name)) for name in (*names, *users)}
         window, leaves = self.knobs.window, self.leaves
         sizes["window"] = None if window is None else int(window)
         return sizes | {"C": int(leaves["cube_rows"]) * int(leaves["cube_cols"])}
@@ -178,6 +183,7 @@ class Point:
             kv_heads=sizes["kv_heads"],
             units=sizes["units"],
             cache_bytes=sizes["cache_bytes"],
+            decode_users=sizes["decode_users"],
         )
 
 
@@ -201,7 +207,8 @@ def point(
     if settled.query_tile is None:
         settled = dataclasses.replace(settled, query_tile=QUERY_TILES[heads_of(function)])
     alone = heads_of(function) == ONE  # each query head is a request of its own
-    users = settled.users * workload.group if alone else settled.users
+    each = workload.group if alone else 1
+    mixed = not is_always(settled.decode_users, 0)
     _check_choices(settled)
     _check_numbers(settled, machine, workload)
     if heads_of(function) == PER_CUBE:
@@ -213,7 +220,7 @@ def point(
         machine=jax.tree.structure(machine),
         cost_names=tuple(costs),
         element_bytes=workload.storage_bytes,
-        single=is_one(settled.query_length),
+        single=is_always(settled.query_length, 1),
         windowed=settled.window is not None,
         sinks=settled.sinks,
         capped=settled.softcap,
@@ -224,7 +231,8 @@ def point(
         packed=settled.packed,
         ring_feed=settled.ring_feed,
         spreads_rows=spreads_rows(settled.query_length, settled.P),
-        several=not is_one(users),
+        several=mixed or not is_always(settled.users * each, 1),
+        mixed=mixed,
     )
     leaves = costs | {
         "math.lanes": machine.math.lanes,
@@ -248,11 +256,12 @@ def point(
         "ring_chunk": settled.P * settled.tile
         if settled.ring_chunk is None
         else settled.ring_chunk,
-        "users": users,
         "sequences": settled.sequences,
         "kv_heads": workload.kv_heads,
         "units": 1 if machine.device is None else machine.device.units,
         "cache_bytes": 0 if machine.device is None else machine.device.cache_bytes,
+        "users": settled.users * each,
+        "decode_users": settled.decode_users * each,
     }
     return Point(
         kernel=function,
@@ -273,7 +282,7 @@ def _meshes(
     own, and the CUBEs alone of a kernel whose ranks work together all the time: that costs most.
     """
     grid = machine.grid
-    if is_one(rows) and is_one(cols) and is_one(pes):
+    if is_always(rows, 1) and is_always(cols, 1) and is_always(pes, 1):
         return 1, 1, 1, 1
     cubes = grid.cube_rows, grid.cube_cols
     if heads_of(kernel) == PER_CUBE and is_concrete(rows) and np.ndim(rows) == 0:
@@ -284,7 +293,7 @@ def _meshes(
 def _check_units(kernel: Kernel, knobs: Knobs, machine: Machine) -> None:
     """Refuse a kernel for a device's units elsewhere, and several sequences for another kernel."""
     if not on_units(kernel):
-        if not is_one(knobs.sequences):
+        if not is_always(knobs.sequences, 1):
             raise UsageError(
                 "`sequences` is for programs on a device's units; 1 is allowed here. Use `users` "
                 "for several requests"
@@ -334,9 +343,9 @@ def _settled(machine: Machine, given: dict[str, Any]) -> Knobs:
     )
 
 
-def is_one(x: Any) -> bool:
-    """Whether a number is known to be 1."""
-    return is_concrete(x) and bool(np.all(np.asarray(x) == 1))
+def is_always(x: Any, value: int) -> bool:
+    """Whether a number is known to be `value`."""
+    return is_concrete(x) and bool(np.all(np.asarray(x) == value))
 
 
 def is_concrete(x: Any) -> bool:
@@ -373,6 +382,7 @@ def _check_numbers(knobs: Knobs, machine: Machine, workload: Workload) -> None:
         "start_cube": (0, machine.grid.cubes - 1, "a CUBE of the group"),
         "start_pe": (0, machine.grid.pes - 1, "a PE of the CUBE"),
         "users": (1, LARGEST, "requests, one after the other"),
+        "decode_users": (0, LARGEST, "requests that decode one token, before the others"),
         "sequences": (1, LARGEST, "requests that a device's units are divided over"),
         "query_length": (1, LARGEST, "query tokens"),
         "query_start": (-LARGEST, LARGEST, "position of the first query token"),

@@ -14,7 +14,14 @@ import numpy as np
 
 from ahbm_jax.derived import COUNTS, bounds_ns, energy_pj, utilisation
 from ahbm_jax.errors import Infeasible
-from ahbm_jax.interpret.evaluate import RESULTS, Static, evaluate, latency_function, leaf_names
+from ahbm_jax.interpret.evaluate import (
+    RESULTS,
+    Static,
+    evaluate,
+    latency_function,
+    leaf_names,
+    report_function,
+)
 from ahbm_jax.interpret.record import message_depth, record
 from ahbm_jax.kernel_names import Kernel, variant_names
 from ahbm_jax.knobs import Point, point, scratch_overflow
@@ -72,9 +79,9 @@ def latency_ns(
     """Latency of one request group, ns, as a pure function of every number.
 
     Works under `jax.jit`, `jax.vmap` and `jax.grad` in the machine's numbers and in the knobs
-    `context`, `C`, `P`, `tile`, `cache_tokens`, `start_cube`, `start_pe` and `users`. One
-    compilation serves all values of those (two where `users` varies). The derivative is that of
-    the critical path.
+    `context`, `C`, `P`, `tile`, `cache_tokens`, `start_cube`, `start_pe`, `users` and
+    `decode_users`. One compilation serves all values of those (more where `users` or `decode_users`
+    varies). The derivative is that of the critical path.
 
     Args:
       kernel: name of a shipped kernel, `FILE.py:NAME`, or a function of `tl`.
@@ -112,12 +119,16 @@ def run(kernel: str | Kernel, machine: Machine, workload: Workload, **knobs: Any
     return result
 
 
-def run_many(kernel: str | Kernel, points: Sequence[Point]) -> list[Result | Infeasible]:
+def run_many(
+    kernel: str | Kernel, points: Sequence[Point], *, critical_paths: bool = True
+) -> list[Result | Infeasible]:
     """Results of points that share a compiled function (kernel, variant, static knobs), as `run`.
 
     Args:
       kernel: that of the points, as in `latency_ns`.
       points: from `ahbm_jax.knobs.point`, with one `kernel` and one `static`.
+      critical_paths: whether to find them: dear for kernels of very many messages. Without, they
+        are empty.
 
     Returns:
       In order, a result each, or what the point needs more of than there is.
@@ -125,22 +136,47 @@ def run_many(kernel: str | Kernel, points: Sequence[Point]) -> list[Result | Inf
     results: list[Result | Infeasible] = []
     for start in range(0, len(points), BATCH):
         batch = points[start : start + BATCH]
-        results += map(partial(_result, kernel), batch, *explained(batch))
+        found = explained(batch) if critical_paths else (reported(batch), [{}] * len(batch))
+        results += map(partial(_result, kernel), batch, *found)
     return results
 
 
 def explained(points: Sequence[Point]) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
     """Everything counted, and the critical path, of each of a batch of points, in float64."""
+    with jax.enable_x64(True):
+        spent, report = explain_function(*_shared(points))(*_leaves(points))
+    names = points[0].static.cost_names
+    paths = [critical_path(names, x) for x in np.asarray(spent).T]
+    return _by_point(report, len(points)), paths
+
+
+def reported(points: Sequence[Point]) -> list[dict[str, float]]:
+    """Everything counted of each of a batch of points, in float64, without the critical path."""
+    with jax.enable_x64(True):
+        report = _quick_report_function(*_shared(points))(*_leaves(points))
+    return _by_point(report, len(points))
+
+
+@functools.lru_cache(maxsize=64)
+def _quick_report_function(kernel: Kernel, static: Static) -> Callable[..., dict[str, jax.Array]]:
+    return jax.jit(report_function(kernel, static), compiler_options=QUICK_TO_COMPILE)
+
+
+def _shared(points: Sequence[Point]) -> tuple[Kernel, Static]:
+    """What points of one compiled function have in common."""
     first = points[0]
     assert all((x.kernel, x.static) == (first.kernel, first.static) for x in points)
-    with jax.enable_x64(True):
-        rows = [[float(x[0]) for x in each.arrays()] for each in points]
-        leaves = list(np.asarray(rows).T)
-        spent, report = explain_function(first.kernel, first.static)(*leaves)
-    columns = {name: np.broadcast_to(x, len(points)) for name, x in jax.device_get(report).items()}
-    reports = [{name: float(x[i]) for name, x in columns.items()} for i in range(len(points))]
-    paths = [critical_path(first.static.cost_names, x) for x in np.asarray(spent).T]
-    return reports, paths
+    return first.kernel, first.static
+
+
+def _leaves(points: Sequence[Point]) -> list[np.ndarray]:
+    rows = [[float(x[0]) for x in each.arrays()] for each in points]
+    return list(np.asarray(rows).T)
+
+
+def _by_point(report: dict[str, jax.Array], count: int) -> list[dict[str, float]]:
+    columns = {name: np.broadcast_to(x, count) for name, x in jax.device_get(report).items()}
+    return [{name: float(x[i]) for name, x in columns.items()} for i in range(count)]
 
 
 def critical_path(names: Sequence[str], spent: Sequence[float]) -> dict[str, float]:
@@ -228,10 +264,19 @@ def _counts(settled: Point, report: dict[str, float]) -> dict[str, int]:
 
 
 def _reduce_rounds(settled: Point) -> int:
-    """Longest chain of messages of one request; messages do not depend on the context."""
+    """Longest chain of messages of one request, or of one block of it: the same for each.
+
+    Messages do not depend on the context.
+    """
     launch = settled.launch()
-    placement = replace(launch.placement, cache_tokens=1)
-    launch = replace(launch, context_tokens=1, users=1, placement=placement)
+    launch = replace(
+        launch,
+        context_tokens=1,
+        query_tokens=min(launch.query_tokens, launch.query_block_tokens),
+        users=1,
+        decode_users=0,
+        placement=replace(launch.placement, cache_tokens=1),
+    )
     return _message_depth(settled.kernel, settled.machine, launch)
 
 

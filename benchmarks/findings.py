@@ -2,41 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import jax
-import jax.numpy as jnp
-import numpy as np
-
-import ahbm_jax
-
-MACHINE = ahbm_jax.load_machine("ahbm_4sip")
-WORKLOAD = ahbm_jax.load_workload("llama3_70b")
-VARIANTS = ("dot", "opt1", "opt3", "opt3v", "opt2")
-CONTEXTS = (1024, 8192, 131072, 1048576)
-SIZE = 64  # points of every call, so that each variant is compiled once
-
-
-def latencies(variant: str, points: list[dict[str, float]]) -> np.ndarray:
-    """Latency in us of points that give the same knobs; infinite where infeasible."""
-    base = {"context": 8192, "C": 8, "P": 8, "tile": 256}
-    base |= {"dma.issue_cycles": 25, "issue.math_cycles": 4, "issue.composite_cycles": 40}
-    base |= {"issue.ex_composite_cycles": 40, "issue.loop_cycles": 4}
-    rows = [base | point for point in points]
-    rows += [rows[-1]] * (SIZE - len(rows))
-    columns = {name: jnp.array([float(row[name]) for row in rows]) for name in base}
-
-    def one(values: dict[str, Any]) -> jax.Array:
-        return ahbm_jax.latency_ns("decode", MACHINE, WORKLOAD, variant=variant, **values)
-
-    return np.asarray(jax.jit(jax.vmap(one))(columns))[: len(points)] / 1e3
-
-
-def table(head: list[str], rows: list[list[str]]) -> None:
-    """Print a Markdown table."""
-    for row in (head, ["---"] * len(head), *rows):
-        print("| " + " | ".join(row) + " |")
-    print()
+import replaced
+import tuning
+from measured import CONTEXTS, VARIANTS, latencies, table
 
 
 def by_context() -> None:
@@ -121,3 +89,5 @@ if __name__ == "__main__":
     issue_costs()
     lazy_v()
     one_shot()
+    tuning.tables()
+    replaced.tables()

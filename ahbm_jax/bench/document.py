@@ -100,9 +100,12 @@ def _batches(jobs: Sequence[Job]) -> list[list[Job]]:
     """Jobs that one compiled function serves, at most as many as it takes at once."""
     found: dict[Any, list[Job]] = {}
     for job in jobs:
-        found.setdefault((job.panel.kernel, job.point.kernel, job.point.static), []).append(job)
+        panel, point = job.panel, job.point
+        key = (panel.kernel, panel.critical_paths, point.kernel, point.static)
+        found.setdefault(key, []).append(job)
     return [each[i : i + BATCH] for each in found.values() for i in range(0, len(each), BATCH)]
 
 
 def _outcomes(batch: Sequence[Job]) -> list[Result | Infeasible]:
-    return run_many(batch[0].panel.kernel, [job.point for job in batch])
+    panel, points = batch[0].panel, [job.point for job in batch]
+    return run_many(panel.kernel, points, critical_paths=panel.critical_paths)

@@ -15,6 +15,7 @@ from ahbm_jax.parity.case import normal
 
 SEED = 60
 TILES = 2  # at least, on each rank, so that its loop and the merge of its tiles are checked
+BLOCKS = 2  # of query tokens, at most: all are alike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,7 @@ class Check:
     variant: str
     grid: tuple[int, int]
     tile: int
+    query_tile: int
     layout: str
     level2: str
     level1: str
@@ -38,7 +40,7 @@ class Check:
         sizes = (self.context, workload.head_dim)
         q = normal(rng, workload.storage, workload.group, self.rows, workload.head_dim)
         k, v = (normal(rng, workload.storage, 1, *sizes) for _ in range(2))
-        names = ("variant", "grid", "tile", "layout", "level2", "level1", "packed")
+        names = ("variant", "grid", "tile", "query_tile", "layout", "level2", "level1", "packed")
         settings = {name: getattr(self, name) for name in names}
         result = check_input(q, k, v, kernel=self.kernel, **settings)
         errors = result.errors
@@ -60,15 +62,17 @@ def check_of(job: Job, context: int) -> Check:
     cubes = max(panel.cubes)
     slice_tokens = cdiv(context, cubes * panel.pes)
     tile = max(1, min(int(knobs.tile), cdiv(slice_tokens, TILES)))
+    query_tile, rows = int(knobs.query_tile), int(knobs.query_length)
     return Check(
         kernel=panel.kernel,
         variant=job.variant,
         grid=(cubes, panel.pes),
         tile=tile,
+        query_tile=query_tile,
         layout=knobs.layout,
         level2=knobs.level2,
         level1=knobs.level1,
         packed=knobs.packed,
-        rows=int(knobs.query_length),
+        rows=min(rows, BLOCKS * query_tile),
         context=context,
     )

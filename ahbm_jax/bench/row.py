@@ -53,8 +53,17 @@ def row(
         "users": request["users"] if users is None else users,
         "users_per_group": request["users"],
         "latency_ns": latency,
-        "all_layers_ns": None if latency is None else latency * point.workload.layers,
+        **_whole_model(latency, point, request["users"] if users is None else users),
         **{name: found[name] for name in RESULTS if name != "latency_ns"},
         "parity": parity,
         "result": str(outcome) if isinstance(outcome, Infeasible) else outcome.result,
     }
+
+
+def _whole_model(latency_ns: float | None, point: Point, users: int) -> dict[str, float | None]:
+    """Attention of all layers, and a bound: query tokens a second if nothing else took time."""
+    if latency_ns is None:
+        return {"all_layers_ns": None, "tokens_per_s_bound": None}
+    all_layers_ns = latency_ns * point.workload.layers
+    tokens = users * int(point.knobs.query_length) + int(point.knobs.decode_users)
+    return {"all_layers_ns": all_layers_ns, "tokens_per_s_bound": tokens / all_layers_ns * 1e9}

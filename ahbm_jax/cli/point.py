@@ -25,6 +25,7 @@ OPTIONS = (
     click.option("--p", "P", type=int, metavar="P", help="PEs of each CUBE."),
     click.option("--tile", type=TOKENS, metavar="N", help="Tokens of a KV tile."),
     click.option("--users", type=int, metavar="N", help="Requests of the group, in turn."),
+    click.option("--decode-users", type=int, metavar="N", help="Requests that decode, before."),
     click.option("--sequences", type=int, metavar="N", help="Requests of a device's units."),
     click.option("--cache", "cache_tokens", type=TOKENS, metavar="N", help="Tokens of the cache."),
     click.option("--layout", metavar="NAME", help="Placement of tokens on ranks."),

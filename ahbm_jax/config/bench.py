@@ -36,10 +36,10 @@ Knobs = Annotated[
 
 @dataclass(frozen=True, kw_only=True, slots=True, config=_CLOSED)
 class Panel:
-    """One panel of a bench: every variant at every C and context, the rest held.
+    """A kernel in a panel of a bench: every variant at every C and context, the rest held.
 
     Args:
-        name: what the panel is called in results.
+        name: what the panel is called in results; kernels of one name are compared.
         kernel: the kernel to run, by name or as `FILE.py:NAME`.
         users: requests that share one CUBE Group.
         variants: variants of the kernel.
@@ -47,6 +47,7 @@ class Panel:
         pes: PEs of a CUBE (P).
         tile_tokens: tokens of a KV tile, or "one-shot".
         contexts_tokens: context lengths.
+        critical_paths: whether to find them; slow for kernels of very many messages.
         layout: placement of tokens on ranks; None for the kernel's own.
         knobs: further knobs of the kernel.
     """
@@ -59,6 +60,7 @@ class Panel:
     pes: Count
     tile_tokens: Tile
     contexts_tokens: Counts
+    critical_paths: Annotated[StrictBool, rule("true or false")] = True
     layout: Annotated[Text | None, rule("a non-empty text")] = None
     knobs: Knobs = Field(default_factory=dict)
 

@@ -49,6 +49,7 @@ class CaseKnobs:
     start_cube: OptionalWhole = None
     start_pe: OptionalWhole = None
     users: OptionalCount = None
+    decode_users: OptionalWhole = None
     sequences: OptionalCount = None
     query_length: OptionalCount = None
     query_start: OptionalWhole = None

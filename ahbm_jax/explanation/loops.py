@@ -71,7 +71,8 @@ def loops(settled: Point, timeline: Timeline, path: Sequence[Step]) -> tuple[Loo
     points = [settled, *(scaled(settled, resource, 0.0) for resource in RESOURCES)]
     maps = loop_maps(points)
     ranks = _ranks_of_orders(settled)
-    requests = settled.launch().users
+    launch = settled.launch()
+    before, requests = launch.decode_users, launch.decode_users + launch.users
     times = []
     for number, (lanes, *free) in enumerate(maps):
         used = [i for i, lane in enumerate(lanes) if lane.order in ranks]
@@ -79,7 +80,7 @@ def loops(settled: Point, timeline: Timeline, path: Sequence[Step]) -> tuple[Loo
         alternatives = {
             resource: each[busiest] for resource, each in zip(RESOURCES, free, strict=True)
         }
-        seen = _Seen(timeline, number, len(maps) * requests)
+        seen = _Seen(timeline, before * len(maps) + number, len(maps) * requests)
         alike = _alike(settled, path, ranks, lanes[busiest].order)
         times.append(_loop_time(lanes[busiest], alternatives, seen, alike))
     return tuple(times)

@@ -58,7 +58,7 @@ def loop_maps(points: Sequence[Point]) -> list[list[list[LaneMap]]]:
     a request does not change the map, only the clocks at which its loop starts.
     """
     first = points[0]
-    static = replace(first.static, several=False)
+    static = replace(first.static, several=False, mixed=False)
     with jax.enable_x64(True):
         rows = [[float(x[0]) for x in replace(p, static=static).arrays()] for p in points]
         slopes, maps = jax.device_get(maps_function(first.kernel, static)(*np.asarray(rows).T))

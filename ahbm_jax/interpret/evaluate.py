@@ -53,6 +53,7 @@ SIZES = (
     "kv_heads",
     "units",
     "cache_bytes",
+    "decode_users",
 )
 RESULTS = ("ok", "bad_size", "no_rectangle", "over_cache", "scratch_overflow")
 
@@ -75,7 +76,8 @@ class Static:
     packed: bool
     ring_feed: str
     spreads_rows: bool
-    several: bool  # requests one after the other, `users` of them
+    several: bool  # requests one after the other
+    mixed: bool  # some of which decode, before the others
 
 
 MESHES = ("grid.cube_rows", "grid.cube_cols", "grid.pe_rows", "grid.pe_cols")
@@ -211,6 +213,7 @@ def evaluate(
         kv_heads=sizes["kv_heads"],
         units=sizes["units"],
         cache_bytes=sizes["cache_bytes"],
+        decode_users=sizes["decode_users"] if static.mixed else 0,
     )
     costs, numbers = ({n: point[n] for n in names} for names in (static.cost_names, NUMBERS))
     timed = functools.partial(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ahbm_jax.interpret.timing import Timing
 
 CLOCKS = ("clocks", "scopes", "carry")  # kinds of leaves that are times
-PROBES = 2  # traces to learn what changes, the second from what the first left behind
+PROBES = 2  # traces at most to learn what changes, the second from what the first left behind
 Array = jax.Array
 Body = Callable[[Any, Any], Any]
 
@@ -94,47 +94,49 @@ class Iteration:
         Also learns what an iteration leaves behind, so that the first starts as the others do:
         accumulators that drain, and the scopes of a pending ex_composite.
         """
-        timing, flags = self.timing, list[bool]()
+        flags: list[bool] = []
+        learnt = True
 
         def trace(leaves: list[Array]) -> None:
-            after = self.turn(item, leaves)
+            nonlocal learnt
+            after, learnt = self.try_turn(item, leaves)
             flags[:] = [a is not b for a, b in zip(after, leaves, strict=True)]
 
-        outer, timing.probing = timing.probing, True
+        outer, self.timing.probing = self.timing.probing, True
         for _ in range(PROBES):
+            # A new function each time: the same one is not retraced.
             jax.eval_shape(lambda leaves: trace(leaves), self.leaves)
-            timing.restore(jax.tree.unflatten(self.structure, self.leaves)["state"])
-            if not self._learned():
+            self.timing.restore(jax.tree.unflatten(self.structure, self.leaves)["state"])
+            if not learnt:
                 break
-        timing.probing = outer
+        self.timing.probing = outer
         return flags
 
-    def _learned(self) -> bool:
-        """Note what the last iteration left behind; whether it was not known before."""
-        before = self.pending_in, [h.payload.drains for h in self.handles]
-        self.pending_in = self.timing.pending_in
+    def try_turn(self, item: Any, leaves: list[Array]) -> tuple[list[Array], bool]:
+        """As `turn`; also learns what it leaves behind, and says whether that was news."""
+        after = self.turn(item, leaves)
+        before = [h.payload.drains for h in self.handles], self.pending_in
         self.handles = [
             replace(h, payload=replace(h.payload, drains=h.payload.drains | r.payload.drains))
             for h, r in zip(self.handles, self.results, strict=True)
         ]
-        return before != (self.pending_in, [h.payload.drains for h in self.handles])
+        self.pending_in = self.timing.pending_in
+        return after, before != ([h.payload.drains for h in self.handles], self.pending_in)
 
-    def glance(self, item: Any) -> bool:
-        """Whether this is traced to see what changes alone: then an iteration or two will do."""
-        if not self.timing.probing:
-            return False
+    def skim(self, item: Any) -> None:
+        """As many iterations as a probe of a loop around this one needs."""
         for _ in range(PROBES):
-            self.leaves = self.turn(item, self.leaves)
-            if not self._learned():
+            self.leaves, learnt = self.try_turn(item, self.leaves)
+            if not learnt:
                 break
-        return True
 
     def scan(self, item_of: Callable[[Any], Any], xs: Any, length: int, active: Any = None) -> None:
         """One iteration for each of `xs` on `item_of(x)`, kept where `active(item)` holds."""
-        first = jax.tree.map(lambda x: x[0], xs)
-        if self.glance(item_of(first)):
+        first = item_of(jax.tree.map(lambda x: x[0], xs))
+        if self.timing.probing:
+            self.skim(first)
             return
-        flags = self.probe(item_of(first))
+        flags = self.probe(first)
 
         def one(moving: list[Array], x: Any) -> tuple[list[Array], None]:
             item = item_of(x)
@@ -150,7 +152,8 @@ class Iteration:
 
     def walk(self, item_of: Callable[[Any], Any], start: Array, stop: Array) -> None:
         """One iteration for each number from `start` to `stop`, which may differ by point."""
-        if self.glance(item_of(start)):
+        if self.timing.probing:
+            self.skim(item_of(start))
             return
         flags = self.probe(item_of(start))
 
@@ -173,7 +176,8 @@ class Iteration:
         Returns where more items of each kind would only add as much again: see `progress`.
         """
         timing = self.timing
-        if self.glance(item_of(span.start)):
+        if timing.probing:
+            self.skim(item_of(span.start))
             return jnp.ones_like(span.start, bool)
         flags = self.probe(item_of(span.start))
         kinds = _pick(self.kinds, flags)
@@ -207,13 +211,14 @@ class Iteration:
 
         Returns where more of them would only add as much again, for ever: see `iterate`.
         """
-        if self.glance(item):
-            return jnp.ones(self.timing.shape, bool)
+        timing = self.timing
+        if timing.probing:
+            self.skim(item)
+            return jnp.ones(timing.shape, bool)
         flags = self.probe(item)
         moves = [f and k in CLOCKS for f, k in zip(flags, self.kinds, strict=True)]
         pends = [f and k == "pending" for f, k in zip(flags, self.kinds, strict=True)]
         counted = self._counted(item, n)
-        timing = self.timing
 
         def step(x: tuple, aux: tuple, offset: Any) -> tuple[tuple, tuple]:
             constants = [

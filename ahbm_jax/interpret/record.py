@@ -182,8 +182,9 @@ class Record:
             carry = body(step, carry)
         return carry
 
-    def repeat(self, count: int, body: Callable[[], None]) -> None:
-        """`body` for each request."""
+    def repeat(self, count: int, body: Callable[[], None], launch: Launch) -> None:
+        """`body` for each request of `launch`."""
+        self.launch = launch
         for _ in range(count):
             self._mark("loop")
             body()

@@ -103,7 +103,7 @@ class Timing:
         self.sends_once = False  # in the plan being run each rank sends in one step only
         self.messages = 0  # sent in the present step
         self.repeating = False
-        self.probing = False  # what changes, before it is run
+        self.probing = False  # an iteration is traced to learn what it changes, not what it takes
         self.taken_updates: list[tuple[str, Array]] = []
         self.predicates: list[Any] = []
         self.scopes: list[Array] = []  # latest completion of what each open scope issued
@@ -464,8 +464,9 @@ class Timing:
         alone = mesh not in self.meshes_used and not (self.repeating or self.careful)
         return alone and int(sends.sum(axis=1).max()) <= 1
 
-    def repeat(self, count: Number, body: Callable[[], None]) -> None:
-        """`body` for each request, one after the other on each rank."""
+    def repeat(self, count: Number, body: Callable[[], None], launch: Launch) -> None:
+        """`body` for each request of `launch`, one after the other on each rank."""
+        self.launch = launch
 
         def request(_: None, carry: tuple) -> tuple:
             body()

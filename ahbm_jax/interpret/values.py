@@ -167,7 +167,7 @@ class Values:
             carry = body(step, carry)
         return carry
 
-    def repeat(self, count: int, body: Callable[[], None]) -> None:
+    def repeat(self, count: int, body: Callable[[], None], launch: Launch) -> None:
         """Values are those of one request."""
         raise NotImplementedError("values are computed one request at a time: `users` is 1")
 

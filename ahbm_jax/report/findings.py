@@ -27,8 +27,13 @@ def same(a: Row, b: Row) -> bool:
     return abs(a["latency_ns"] - b["latency_ns"]) <= 1e-9 * b["latency_ns"]
 
 
+def label(row: Row) -> str:
+    """A kernel as tables name it."""
+    return f"{row['kernel']} {row['variant']}" if row["variant"] else row["kernel"]
+
+
 def findings(panel: Sequence[Row]) -> list[str]:
-    """Fastest variant and best C by context, and what one variant gains over another."""
+    """Fastest kernel and best C by context, and what one gains over another."""
     contexts = unique(row["context"] for row in panel)
     best = {
         context: row
@@ -38,10 +43,13 @@ def findings(panel: Sequence[Row]) -> list[str]:
     if not best:
         return ["no point is feasible"]
     found = [
-        "fastest " + _by_context(best, lambda row: row["variant"]),
+        "fastest " + _by_context(best, label),
         "best C " + _by_context(best, lambda row: str(row["C"])),
     ]
-    return found + [text for pair in PAIRS for text in _gain(panel, contexts, *pair)]
+    first = panel[0]["kernel"]
+    pairs = [(f"{first} {new}", f"{first} {old}") for new, old in PAIRS]
+    pairs += [(first, other) for other in unique(row["kernel"] for row in panel) if other != first]
+    return found + [text for pair in pairs for text in _gain(panel, contexts, *pair)]
 
 
 def _by_context(best: dict[int, Row], what: Callable[[Row], str]) -> str:
@@ -63,12 +71,12 @@ def _span(contexts: Sequence[int]) -> str:
 
 
 def _gain(panel: Sequence[Row], contexts: Sequence[int], new: str, old: str) -> Iterator[str]:
-    """How much faster `new` is than `old`, each at its best C."""
+    """How much faster `new` is than `old`, kernels or variants of them, each at its best."""
     ratios = []
     for context in contexts:
+        here = [row for row in panel if row["context"] == context]
         rows = [
-            cheapest([x for x in panel if (x["context"], x["variant"]) == (context, variant)])
-            for variant in (new, old)
+            cheapest([x for x in here if name in (label(x), x["kernel"])]) for name in (new, old)
         ]
         if rows[0] is not None and rows[1] is not None:
             ratios.append(rows[1]["latency_ns"] / rows[0]["latency_ns"])

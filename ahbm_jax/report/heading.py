@@ -12,6 +12,8 @@ def heading(document: dict[str, Any]) -> Text:
     name = document["kernel"] + (f" {document['variant']}" if document["variant"] else "")
     changed = f" with {', '.join(document['overrides'])}" if document["overrides"] else ""
     requests = f"{document['users']} request{'s' if document['users'] > 1 else ''} a group"
+    if document["decode_users"]:
+        requests += f" behind {document['decode_users']} that decode one token each"
     return Text.assemble(
         (f"{name}: {document['workload']} on {document['machine']}{changed}\n", "bold"),
         f"context {document['context']:,}, C {document['C']}, P {document['P']}, tile ",

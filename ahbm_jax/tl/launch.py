@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,7 @@ class Launch:
       kv_heads: KV heads that they are divided over.
       units: identical units of the device.
       cache_bytes: cache that its units share.
+      decode_users: further requests, before those, that decode one token each (`decoding`).
     """
 
     context_tokens: Number
@@ -82,6 +83,12 @@ class Launch:
     kv_heads: Number = 1
     units: Number = 1
     cache_bytes: Number = 0
+    decode_users: Number = 0
+
+    def decoding(self) -> Launch:
+        """The launch of the requests that decode: one token, the last of the context."""
+        last = self.context_tokens - 1
+        return replace(self, query_tokens=1, query_start=last, spreads_rows=False)
 
     @property
     def ring_part_tokens(self) -> Number:

@@ -52,17 +52,23 @@ def rows_of(kernel: Kernel) -> str:
 def run_program(interpreter: Any, kernel: Kernel) -> Any:
     """Run `kernel(tl, q, k, v, output)` for the launch's requests; returns the last one's result.
 
-    Requests after the first start as soon as their rank is free. Each keeps its state in one of
-    two scratch arenas, so that a partial still being sent is not overwritten.
+    Those that decode come first, then those with all query tokens: a mixed batch. Requests after
+    the first start as soon as their rank is free. Each keeps its state in one of two scratch
+    arenas, so that a partial still being sent is not overwritten.
     """
-    tl = Context(interpreter)
-    tensors = interpreter.tensors()
-    users = interpreter.launch.users
-    if isinstance(users, int) and users == 1:
-        return kernel(tl, *tensors)
+    tl, launch = Context(interpreter), interpreter.launch
+    if _is(launch.users, 1) and _is(launch.decode_users, 0):
+        return kernel(tl, *interpreter.tensors())
 
     def request() -> None:
         with tl.scratch_scope(buffers=2):
-            kernel(tl, *tensors)
+            kernel(tl, *interpreter.tensors())
 
-    return interpreter.repeat(users, request)
+    if not _is(launch.decode_users, 0):
+        interpreter.repeat(launch.decode_users, request, launch.decoding())
+    return interpreter.repeat(launch.users, request, launch)
+
+
+def _is(number: Any, known: int) -> bool:
+    """Whether a number is known to be `known`."""
+    return isinstance(number, int) and number == known

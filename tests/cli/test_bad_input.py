@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "bench.yaml").write_text(bench.replace("cubes: [1, 2, 4, 8]", "cubes: [5]"))
     (tmp_path / "variant.yaml").write_text(bench.replace("[dot, opt1,", "[dot, opt11,"))
     (tmp_path / "knobs.yaml").write_text(
-        bench.replace("    pes: 8\n", "    pes: 8\n    knobs: {hbm.latency_ns: 3}\n")
+        bench.replace("    pes: 8\n", "    pes: 8\n    knobs: {hbm.latency_ns: 3}\n", 1)
     )
     (tmp_path / "case.yaml").write_text(CASE)
     cubes = CASE.replace("absent.yaml", "llama3_70b").replace("c0", "C")

@@ -20,7 +20,16 @@ from ahbm_jax.errors import UsageError
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
     *("panel", "kernel", "variant", "context", "users", "users_per_group", "C", "P", "tile"),
-    *("latency_ns", "all_layers_ns", "bounds", "bound", "critical_path", "counts", "utilisation"),
+    *(
+        "latency_ns",
+        "all_layers_ns",
+        "tokens_per_s_bound",
+        "bounds",
+        "bound",
+        "critical_path",
+        "counts",
+        "utilisation",
+    ),
     *("scratch_peak_bytes", "energy_pj", "parity", "result"),
 }
 COUNTS = {"composite", "dma_reads", "dma_read_bytes", "sends", "recvs", "reduce_rounds"}
@@ -109,7 +118,10 @@ def test_bench(bench_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "1,048,576 are there" in infeasible["result"]
     shown = capsys.readouterr().out
     assert "infeasible" in shown
-    assert "Findings: fastest one_shot" in shown
+    assert "Findings: fastest decode one_shot" in shown
+    layers, latency = 80, feasible["latency_ns"]
+    assert feasible["tokens_per_s_bound"] == pytest.approx(1e9 / (layers * latency))
+    assert "80 layers of attention and nothing else" in shown
 
 
 def test_devices() -> None:

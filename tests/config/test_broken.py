@@ -73,7 +73,7 @@ BENCH_EDITS = [
     ("machine: ahbm_4sip", "machine: ahbm_4si", "machine", "did you mean `ahbm_4sip`?"),
     ("workload: llama3_70b", "workload: none.yaml", "workload", "got 'none.yaml'"),
     ("users: 1", "users: 0", "panels[0].users", "a whole number 1 to 16777216; change: raise it"),
-    ("users: 8", "user: 8", "panels[1].user", "did you mean `users`?"),
+    ("users: 8", "user: 8", "panels[3].user", "did you mean `users`?"),
     ("users: 1", "users: {value: 1, source: x}", "panels[0].users", "got a mapping; allowed: a wh"),
     ("users: 1\n", "users: 1\n    knobs: 3\n", "panels[0].knobs", "got 3; allowed: knob names"),
     ("users: 1\n", "users: 1\n    knobs: {a: .nan}\n", "panels[0].knobs.a", "a finite number"),

@@ -65,15 +65,19 @@ def test_leaves_are_floats_and_statics_integers() -> None:
 
 def test_shipped_bench() -> None:
     bench = load_bench("milestone-gqa-llama70b")
-    assert [(panel.name, panel.users) for panel in bench.panels] == [
-        ("single_user_decode", 1),
-        ("multi_user_decode", 8),
+    kernels = {"decode": ("decode", "mesh_mlo", "mesh_mlo_2d"), "prefill": ("prefill", "mesh_kv")}
+    assert [(panel.name, panel.kernel, panel.users) for panel in bench.panels] == [
+        (f"{name}_{what}", kernel, users)
+        for what, of_panel in kernels.items()
+        for name, users in (("single_user", 1), ("multi_user", 8))
+        for kernel in of_panel
     ]
     for panel in bench.panels:
-        assert panel.variants == ("dot", "opt1", "opt3", "opt3v", "opt2")
-        assert panel.cubes == (1, 2, 4, 8)
+        if panel.kernel == "decode":
+            assert panel.variants == ("dot", "opt1", "opt3", "opt3v", "opt2")
+            assert panel.cubes == (1, 2, 4, 8)
         assert panel.contexts_tokens == (1024, 8192, 131072, 1048576)
-        assert (panel.layout, panel.knobs) == (None, {})
+        assert panel.knobs.get("query_length", 1) == (512 if "prefill" in panel.name else 1)
         assert max(panel.contexts_tokens) <= load_workload(bench.workload).max_context_tokens
         assert panel.pes == load_machine(bench.machine).grid.pes
     assert bench.parity.context_tokens == 1024

@@ -62,6 +62,11 @@ STRUCTURES = (
             query_length=2, windowed=True, sinks=True, softcap=True, layout="round_robin"
         ),
         "chunk on ranks": Structure(query_length=None),
+        "mixed batch": Structure(
+            query_length=None, users=2, decode_users=1, queue=3, pe_mesh=(1, 2)
+        ),
+        "speculative, mixed": Structure(query_length=3, decode_users=2, messages=2),
+        "mixed batch, alone": Structure(query_length=None, users=3, decode_users=1, alone=True),
         # A queue that takes many tiles to fill: until it has, the sweep must not look regular.
         "ring": Structure(query_length=None),
         "ring by lanes": Structure(
@@ -111,6 +116,9 @@ ROWS += [
     Row("decode", "opt3", "window and sinks"),
     Row("decode", "opt2", "speculative, all options"),
     Row("prefill", "opt1", "chunk on ranks"),
+    Row("prefill", "opt1", "mixed batch"),
+    Row("prefill", "opt2", "mixed batch, alone"),
+    Row("decode", "opt3", "speculative, mixed"),
     Row("prefill", "opt2", "chunk, all options"),
     Row("prefill", "opt3", "chunk, all options"),
     Row("decode", "opt2", "deep queue"),

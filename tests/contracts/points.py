@@ -89,6 +89,7 @@ class Structure:
     packed: bool = False
     ring_feed: str = RING_FEEDS[0]
     users: int = 1
+    decode_users: int = 0
 
     def settings(self) -> Settings:
         """This structure's static choices of a machine."""
@@ -106,6 +107,7 @@ class Structure:
     def knobs(self) -> dict[str, Any]:
         """This structure's static knobs."""
         names = ("layout", "level1", "level2", "packed", "ring_feed", "users", "sinks", "softcap")
+        names += ("decode_users",)
         return {name: getattr(self, name) for name in names}
 
 
@@ -149,7 +151,11 @@ def cases(
     if structure.alone:
         rows = cols = pes = 1
     # Few ranks have many tiles each, and users sweep them in turn: both take long to simulate.
-    most = longest // structure.users // (1 if rows * cols * pes >= 4 else 4)
+    most = (
+        longest
+        // (structure.users + structure.decode_users)
+        // (1 if rows * cols * pes >= 4 else 4)
+    )
     context = draw(st.integers(0, most))
     drawn = {
         "variant": variant,

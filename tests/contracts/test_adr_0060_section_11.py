@@ -34,21 +34,24 @@ COSTS = costs_ns(MACHINE)
 DECODE = [("decode", variant) for variant in KERNELS["decode"]]
 PREFILL = [("prefill", variant) for variant in KERNELS["prefill"]]
 BASELINES = [(kernel, "dot") for kernel in ("mesh_mlo", "mesh_mlo_2d", "mesh_kv")]
+CHUNKED = ("prefill", "mesh_kv")  # kernels that are asked about a chunk of tokens, not one
 GEMMS = {"dot": {"dot": 2}, "opt2": {"composite": 1, "ex_composite": 1}}  # of a tile
 AHEAD = {"opt1": "never", "opt2": "complete", "opt3": "read", "opt3v": "read"}
 ROWS: dict[str, list[tuple]] = {  # by item: kernel, variant, and what is expected of it
-    "1 bytes": DECODE,
+    "1 bytes": DECODE + PREFILL,
     "1 values": [(*row, group) for row in DECODE for group in (1, 8)]
     + [("decode", "opt3", group) for group in range(2, 8)]
-    + [(*row, group) for row in BASELINES for group in (1, 8)],
-    "2": DECODE,
+    + [(*row, group) for row in PREFILL + BASELINES for group in (1, 8)],
+    "2": DECODE + PREFILL,
+    "2 without": BASELINES,
     "3": DECODE,
+    "3 all": [("mesh_mlo", "dot", "fan-out"), ("mesh_mlo_2d", "dot", "all-reduce")],
     "4": PREFILL,
     "5": [row for row in DECODE if row[1] != "one_shot"],
     "6 identity": DECODE + PREFILL + BASELINES,
     "6 overlap": [(*row, "opt1" if "opt3" in row[1] else "") for row in DECODE if row[1] != "dot"],
-    "7 offload": [(*row, GEMMS.get(row[1], {"composite": 2})) for row in DECODE],
-    "7 ahead": [("decode", variant, of) for variant, of in AHEAD.items()],
+    "7 offload": [(*row, GEMMS.get(row[1], {"composite": 2})) for row in DECODE + PREFILL],
+    "7 ahead": [(kernel, *x) for kernel in ("decode", "prefill") for x in AHEAD.items()],
     "8": DECODE + PREFILL + BASELINES,
 }
 
@@ -61,6 +64,12 @@ def rows(item: str) -> pytest.MarkDecorator:
 def simulated(kernel: str, variant: str, *, group: int = 8, **knobs: Any) -> Timeline:
     workload = replace(WORKLOAD, {"query_heads": WORKLOAD.kv_heads * group})
     return simulate(kernel, MACHINE, workload, variant=variant, **knobs)
+
+
+def block(kernel: str) -> dict[str, int]:
+    """One block of query tokens for a kernel that takes several, one token for others."""
+    length = 4 if kernel in CHUNKED else 1
+    return {"query_length": length, "query_tile": length}
 
 
 def logged(timeline: Timeline, op: str) -> list[tuple[Recorded, Rank]]:
@@ -82,7 +91,8 @@ def matches_reference(
 ) -> bool:
     """Whether the values of one KV head are those of float64."""
     rng, dim = np.random.default_rng(group), 32
-    shapes = [(group, 1, dim), (1, context, dim), (1, context, dim)]
+    length = 10 if kernel in CHUNKED else 1
+    shapes = [(group, length, dim), (1, context, dim), (1, context, dim)]
     q, k, v = (jnp.asarray(rng.normal(size=shape), jnp.bfloat16) for shape in shapes)
     o, lse = ahbm_jax.attention(kernel, q, k, v, variant=variant, tile=tile, grid=grid)
     return measure(o, lse, reference(q, k, v), "bfloat16").passed
@@ -94,13 +104,16 @@ def test_item_1_k_and_v_are_read_once(
     kernel: str, variant: str, cubes: int, pes: int, group: int
 ) -> None:
     context, size = 1000, WORKLOAD.head_dim * WORKLOAD.storage_bytes
-    timeline = simulated(kernel, variant, group=group, context=context, C=cubes, P=pes)
+    rows = group * block(kernel)["query_length"]
+    timeline = simulated(
+        kernel, variant, group=group, context=context, C=cubes, P=pes, **block(kernel)
+    )
     moved: Counter[bool] = Counter()
     for command, busy_ns, pieces in served(timeline, "dma"):
         bytes_ns = busy_ns - pieces * COSTS["dma.issue"]
         moved[command.op == "store"] += bytes_ns / COSTS["hbm.byte"]
-    assert moved[False] == pytest.approx((2 * context + cubes * pes * group) * size)
-    assert moved[True] == pytest.approx(group * size)
+    assert moved[False] == pytest.approx((2 * context + cubes * pes * rows) * size)
+    assert moved[True] == pytest.approx(rows * size)
 
 
 @rows("1 values")
@@ -111,15 +124,25 @@ def test_item_1_values_are_the_reference_s(kernel: str, variant: str, expected: 
 @rows("2")
 def test_item_2_dma_reads_do_not_depend_on_g(kernel: str, variant: str) -> None:
     def work(group: int) -> tuple[int, float, int]:
-        timeline = simulated(kernel, variant, group=group, context=1000, C=1, P=2, tile=128)
+        knobs = {"context": 1000, "C": 1, "P": 2, "tile": 128, "scratch.capacity_bytes": 1e9}
+        timeline = simulated(kernel, variant, group=group, **knobs, **block(kernel))
         reads = sum(pieces for c, _, pieces in served(timeline, "dma") if c.op != "store")
         subtiles = sum(busy for _, busy, _ in served(timeline, "gemm")) / COSTS["gemm.subtile"]
         return reads, subtiles, sum(c.rows * c.inner * c.cols for c in timeline.commands)
 
     reads, subtiles, macs = work(1)
     for group in (8, 32, 64):
-        m_tiles = math.ceil(group / MACHINE.gemm.tile_m)
+        m_tiles = math.ceil(group * block(kernel)["query_length"] / MACHINE.gemm.tile_m)
         assert work(group) == (reads, m_tiles * subtiles, group * macs)
+
+
+@rows("2 without")
+def test_item_2_what_it_replaces_reads_again_for_each_head(kernel: str, variant: str) -> None:
+    def reads(group: int) -> int:
+        timeline = simulated(kernel, variant, group=group, context=300, C=1, P=2, tile=128)
+        return sum(command.op == "load" for command in timeline.commands)
+
+    assert reads(8) == 8 * reads(1)
 
 
 ROWS_OF_PES = {  # halves of the first row fold towards each other: messages, root
@@ -181,15 +204,27 @@ def test_item_3_messages_are_the_tree_and_the_mesh(
     assert [rank for _, rank in logged(timeline, "store")] == [(at_centre, root)]
 
 
+@rows("3 all")
+@pytest.mark.parametrize(("cubes", "pes"), [(1, 5), (2, 3), (4, 2)])
+def test_item_3_what_it_replaces_sends_to_all(
+    kernel: str, variant: str, expected: str, cubes: int, pes: int
+) -> None:
+    """R - 1 messages of each part for a reduce; as many from each rank, or twice as many."""
+    timeline = simulated(kernel, variant, group=1, context=200, C=cubes, P=pes)
+    ranks = cubes * pes
+    times = {"fan-out": ranks, "all-reduce": 2}[expected]
+    assert len(logged(timeline, "send")) == 3 * times * (ranks - 1)
+
+
 @rows("4")
 @pytest.mark.parametrize("start", [0, 100])
 def test_item_4_future_tiles_are_never_issued(kernel: str, variant: str, start: int) -> None:
     """Two GEMMs for each tile of which a row of a block sees a token: about half of the grid."""
-    block, tile, length = 16, 32, 320
-    queries = {"query_start": start, "query_length": length, "query_tile": block}
+    step, tile, length = 16, 32, 320
+    queries = {"query_start": start, "query_length": length, "query_tile": step}
     timeline = simulated(kernel, variant, context=start + length, tile=tile, C=1, P=1, **queries)
     gemms = sum(command.engine == "gemm" for command in timeline.commands)
-    assert gemms == 2 * sum(math.ceil((start + end) / tile) for end in range(block, 321, block))
+    assert gemms == 2 * sum(math.ceil((start + end) / tile) for end in range(step, 321, step))
 
 
 @rows("5")
@@ -278,10 +313,11 @@ def test_item_6_composites_overlap(kernel: str, variant: str, expected: str) -> 
 
 @rows("7 offload")
 def test_item_7_gemms_are_composites(kernel: str, variant: str, expected: dict[str, int]) -> None:
-    timeline = simulated(kernel, variant, context=1000, C=1, P=1, tile=128)
+    timeline = simulated(kernel, variant, context=1000, C=1, P=1, tile=128, **block(kernel))
     kinds = Counter(command.op for command in timeline.commands)
     found = {op: kinds[op] for op in ("composite", "ex_composite", "dot") if kinds[op]}
-    assert found == {op: count * max(kinds["loop"], 1) for op, count in expected.items()}
+    tiles = 1 if variant == "one_shot" else math.ceil(1000 / 128)
+    assert found == {op: count * tiles for op, count in expected.items()}
 
 
 def scores_of_tiles(timeline: Timeline) -> Iterator[tuple[float, float, float]]:
@@ -298,7 +334,7 @@ def scores_of_tiles(timeline: Timeline) -> Iterator[tuple[float, float, float]]:
 @rows("7 ahead")
 def test_item_7_the_next_scores_are_issued_ahead(kernel: str, variant: str, expected: str) -> None:
     """Before the last ones are read, or their tile is complete (its arena is needed), or never."""
-    timeline = simulated(kernel, variant, context=1000, C=1, P=1, tile=128)
+    timeline = simulated(kernel, variant, context=1000, C=1, P=1, tile=128, **block(kernel))
     tiles = list(pairwise(scores_of_tiles(timeline)))
     assert len(tiles) == 7
     for (_, read, complete), (issued, _, _) in tiles:
