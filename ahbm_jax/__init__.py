@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ahbm_jax.explanation import Explanation, explain
     from ahbm_jax.outputs import attention
     from ahbm_jax.result import Result, latency_ns, run
+    from ahbm_jax.search import crossover, divide_budget, pareto_front, tune
     from ahbm_jax.sweeps import sweep
 
 _HOMES = {
@@ -27,6 +28,10 @@ _HOMES = {
     "run": "ahbm_jax.result",
     "simulate": "ahbm_jax.events",
     "sweep": "ahbm_jax.sweeps",
+    "crossover": "ahbm_jax.search",
+    "divide_budget": "ahbm_jax.search",
+    "pareto_front": "ahbm_jax.search",
+    "tune": "ahbm_jax.search",
     "Timeline": "ahbm_jax.events",
 }
 
@@ -35,13 +40,17 @@ __all__ = [
     "Result",
     "Timeline",
     "attention",
+    "crossover",
+    "divide_budget",
     "explain",
     "latency_ns",
     "load_machine",
     "load_workload",
+    "pareto_front",
     "run",
     "simulate",
     "sweep",
+    "tune",
 ]
 
 

@@ -22,6 +22,7 @@ from ahbm_jax.cli.parity import parity
 from ahbm_jax.cli.run import run
 from ahbm_jax.cli.simulate import simulate
 from ahbm_jax.cli.sweep import sweep
+from ahbm_jax.cli.tune import tune
 from ahbm_jax.errors import AhbmError
 
 BAD_INPUT, INTERRUPTED = 2, 130
@@ -37,7 +38,7 @@ def ahbm() -> None:
     """
 
 
-for command in (bench, run, explain, simulate, sweep, parity, fit, machine, ops):
+for command in (bench, run, explain, simulate, sweep, tune, parity, fit, machine, ops):
     ahbm.add_command(command)
 
 

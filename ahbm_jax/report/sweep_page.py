@@ -24,4 +24,4 @@ def sweep_page(document: dict[str, Any]) -> Iterator[Any]:
     for name, text in rows.items():
         table.add_row(name, text)
     yield table
-    yield f"in {document['store']}; `ahbm report {document['store']} -o report.html` shows it"
+    yield f"in {document['store']}"

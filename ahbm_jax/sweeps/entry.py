@@ -72,8 +72,8 @@ def sweep(
       **held: knobs and dotted machine keys that do not vary, as in `run`.
 
     Returns:
-      The variables in float32. A point that cannot run has a `result_code` above 0, the `gap`, and
-      infinite latency.
+      The variables, in JAX's float type (float32 unless x64 is enabled). A point that cannot run
+      has a `result_code` above 0, the `gap`, and infinite latency.
 
     Raises:
       UsageError, ConfigError: a name is unknown or a value out of its bounds.

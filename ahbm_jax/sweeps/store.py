@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ from ahbm_jax.sweeps.request import Request
 from ahbm_jax.sweeps.space import Space
 from ahbm_jax.sweeps.variables import VARIABLES
 
-FILL = {"float32": float("nan"), "int8": -128}
+UNWRITTEN_CODE = -128
 
 
 @dataclass(slots=True)
@@ -106,7 +107,7 @@ def _make(store: Path, request: Request) -> None:
             shape=shape,
             chunks=(*request.space.block_shape, *own),
             dtype=dtype,
-            fill_value=FILL[dtype],
+            fill_value=UNWRITTEN_CODE if VARIABLES[name].code else math.nan,
             attributes=attributes(request, name),
             dimension_names=dimensions_of(request, name),
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ahbm_jax.derived import COUNTS, RESOURCES, bounds_ns, energy_pj, utilisation
 from ahbm_jax.errors import UsageError, nearest
@@ -40,7 +41,7 @@ class Variable:
       dimension: name of that dimension.
       labels: what its entries are called, or the meanings of a code.
       counting: it needs counters, which take time.
-      dtype: of the stored values.
+      code: the values are numbers of `labels`, rather than floats.
     """
 
     unit: str
@@ -49,7 +50,12 @@ class Variable:
     dimension: str | None = None
     labels: tuple[str, ...] = ()
     counting: bool = True
-    dtype: str = "float32"
+    code: bool = False
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the values: floats as JAX has them now."""
+        return np.dtype(np.int8 if self.code else jnp.result_type(float))
 
 
 def _ok(facts: Facts) -> Array:
@@ -100,7 +106,7 @@ VARIABLES = {
         of=lambda facts: facts.report["result_code"],
         labels=RESULTS,
         counting=False,
-        dtype="int8",
+        code=True,
     ),
     "gap": Variable(
         unit="bytes (scratch_overflow) or tokens (over_cache)",
@@ -128,7 +134,7 @@ VARIABLES = {
             _ok(facts), jnp.argmax(jnp.stack(list(_bounds(facts).values())), axis=0), -1
         ),
         labels=RESOURCES,
-        dtype="int8",
+        code=True,
     ),
     "utilisation": Variable(
         unit="1",
