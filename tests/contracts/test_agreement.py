@@ -11,7 +11,7 @@ from contracts.agreement import ROWS, STRUCTURES, Row
 
 from ahbm_jax.knobs import CHOICES
 
-CASES = 13  # of each row
+CASES = 8  # of each row
 SEED = 1
 
 
