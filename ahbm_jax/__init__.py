@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ahbm_jax.explanation import Explanation, explain
     from ahbm_jax.outputs import attention
     from ahbm_jax.result import Result, latency_ns, run
+    from ahbm_jax.sweeps import sweep
 
 _HOMES = {
     "attention": "ahbm_jax.outputs",
@@ -25,6 +26,7 @@ _HOMES = {
     "latency_ns": "ahbm_jax.result",
     "run": "ahbm_jax.result",
     "simulate": "ahbm_jax.events",
+    "sweep": "ahbm_jax.sweeps",
     "Timeline": "ahbm_jax.events",
 }
 
@@ -39,6 +41,7 @@ __all__ = [
     "load_workload",
     "run",
     "simulate",
+    "sweep",
 ]
 
 

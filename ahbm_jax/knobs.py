@@ -18,8 +18,8 @@ from ahbm_jax.machine.costs import costs_ns
 from ahbm_jax.machine.params import Machine, Workload, replace
 from ahbm_jax.machine.placement import LAYOUTS, Placement
 from ahbm_jax.machine.topology import CUBE_COLLECTIVES, PE_COLLECTIVES, rectangle
-from ahbm_jax.tl.launch import Launch
-from ahbm_jax.tl.program import ONE, heads_of, on_units
+from ahbm_jax.tl.launch import RING_FEEDS, Launch, spreads_rows
+from ahbm_jax.tl.program import FOLDED, ONE, PER_CUBE, heads_of, on_units
 
 Number = Any
 
@@ -42,12 +42,16 @@ class Knobs:
       sequences: requests that a device's units are divided over, all at once.
       query_length: query tokens T; a concrete 1 compiles to less than several do.
       query_start: position of the first query token (default: `context` - T: the last T).
-      query_tile: query tokens that prefill kernels take at once.
+      query_tile: query tokens that prefill kernels take at once (default 64 rows: 8 tokens, or 64
+        where each rank has one head).
       window: tokens that a row sees, its own included (sliding window); default all.
       layout: placement of tokens.
       level2: reduce over PEs.
       level1: reduce over CUBEs.
       packed: (m, l, O) in one message.
+      ring_chunk: KV tokens of a CUBE that go round the ring at once, a multiple of P (default P
+        tiles).
+      ring_feed: how they get to all PEs of a CUBE, see `Launch`.
       sinks: each head has a sink, a logit that takes part in the softmax.
       softcap: scores go through a soft-cap.
       group_shape: rows and columns of the CUBEs, instead of the squarest rectangle.
@@ -65,12 +69,14 @@ class Knobs:
     sequences: Number = 1
     query_length: Number = 1
     query_start: Number = None
-    query_tile: Number = 8
+    query_tile: Number = None
     window: Number = None
     layout: str = "contiguous"
     level2: str = "tree"
     level1: str = "mesh"
     packed: bool = False
+    ring_chunk: Number = None
+    ring_feed: str = RING_FEEDS[0]
     sinks: bool = False
     softcap: bool = False
     group_shape: tuple[int, int] | None = None
@@ -90,17 +96,20 @@ NUMBERS = (
     "query_start",
     "query_tile",
     "window",
+    "ring_chunk",
 )
 CHOICES = {
     "layout": LAYOUTS,
     "level2": tuple(PE_COLLECTIVES),
     "level1": tuple(CUBE_COLLECTIVES),
     "packed": (False, True),
+    "ring_feed": RING_FEEDS,
     "sinks": (False, True),
     "softcap": (False, True),
 }
 LARGEST = 2**24  # integers up to this are exact in float32
 DEFAULT_CUBES = 8
+QUERY_TILES = {FOLDED: 8, ONE: 64, PER_CUBE: 64}  # default, in tokens, by how heads are taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +155,7 @@ class Point:
             query_tokens=sizes["query_tokens"],
             query_start=sizes["query_start"],
             query_block_tokens=sizes["query_block_tokens"],
-            group=sizes["group"],
+            group=1 if heads_of(self.kernel) == PER_CUBE else sizes["group"],
             head_dim=sizes["head_dim"],
             value_dim=sizes["value_dim"],
             element_bytes=static.element_bytes,
@@ -161,6 +170,9 @@ class Point:
             level1=static.level1,
             level2=static.level2,
             packed=static.packed,
+            ring_chunk_tokens=sizes["ring_chunk"],
+            ring_feed=static.ring_feed,
+            spreads_rows=static.spreads_rows,
             users=sizes["users"],
             sequences=sizes["sequences"],
             kv_heads=sizes["kv_heads"],
@@ -186,10 +198,14 @@ def point(
     if settled.variant is None:
         settled = dataclasses.replace(settled, variant=default_variant(kernel))
     function = resolve_kernel(kernel, settled.variant)
+    if settled.query_tile is None:
+        settled = dataclasses.replace(settled, query_tile=QUERY_TILES[heads_of(function)])
     alone = heads_of(function) == ONE  # each query head is a request of its own
     users = settled.users * workload.group if alone else settled.users
     _check_choices(settled)
     _check_numbers(settled, machine, workload)
+    if heads_of(function) == PER_CUBE:
+        _check_ring(settled, workload)
     rows, cols = _rectangle(settled, machine)
     _check_units(function, settled, machine)
     costs = costs_ns(machine)
@@ -201,11 +217,13 @@ def point(
         windowed=settled.window is not None,
         sinks=settled.sinks,
         capped=settled.softcap,
-        alone=is_one(rows) and is_one(cols) and is_one(settled.P),
+        meshes=_meshes(machine, function, rows, cols, settled.P),
         layout=settled.layout,
         level1=settled.level1,
         level2=settled.level2,
         packed=settled.packed,
+        ring_feed=settled.ring_feed,
+        spreads_rows=spreads_rows(settled.query_length, settled.P),
         several=not is_one(users),
     )
     leaves = costs | {
@@ -227,6 +245,9 @@ def point(
         "pes": settled.P,
         "start_cube": settled.start_cube,
         "start_pe": settled.start_pe,
+        "ring_chunk": settled.P * settled.tile
+        if settled.ring_chunk is None
+        else settled.ring_chunk,
         "users": users,
         "sequences": settled.sequences,
         "kv_heads": workload.kv_heads,
@@ -241,6 +262,23 @@ def point(
         workload=workload,
         knobs=settled,
     )
+
+
+def _meshes(
+    machine: Machine, kernel: Kernel, rows: Number, cols: Number, pes: Number
+) -> tuple[int, ...]:
+    """Most rows and columns of CUBEs and of PEs that clocks are kept for.
+
+    The machine's, so that one compiled function serves groups of all sizes; but of one rank its
+    own, and the CUBEs alone of a kernel whose ranks work together all the time: that costs most.
+    """
+    grid = machine.grid
+    if is_one(rows) and is_one(cols) and is_one(pes):
+        return 1, 1, 1, 1
+    cubes = grid.cube_rows, grid.cube_cols
+    if heads_of(kernel) == PER_CUBE and is_concrete(rows) and np.ndim(rows) == 0:
+        cubes = int(rows), int(cols)
+    return *cubes, grid.pe_rows, grid.pe_cols
 
 
 def _check_units(kernel: Kernel, knobs: Knobs, machine: Machine) -> None:
@@ -340,6 +378,7 @@ def _check_numbers(knobs: Knobs, machine: Machine, workload: Workload) -> None:
         "query_start": (-LARGEST, LARGEST, "position of the first query token"),
         "query_tile": (1, LARGEST, "query tokens of a block"),
         "window": (1, LARGEST, "tokens that a row sees, its own included"),
+        "ring_chunk": (1, LARGEST, "tokens of a CUBE that go round the ring at once"),
     }
     for name, (low, high, why) in bounds.items():
         value = getattr(knobs, name)
@@ -363,6 +402,18 @@ def _check_numbers(knobs: Knobs, machine: Machine, workload: Workload) -> None:
                 f"`query_start` is {knobs.query_start} and `query_length` {knobs.query_length}: "
                 f"the queries end past the `context` of {knobs.context} tokens; lower one of them"
             )
+
+
+def _check_ring(knobs: Knobs, workload: Workload) -> None:
+    """What a kernel with a query head on each CUBE asks of the group."""
+    if is_concrete(knobs.C) and np.any(np.asarray(knobs.C) != workload.group):
+        raise UsageError(
+            f"`C` is {knobs.C} and `{workload.name}` has {workload.group} query heads per KV head; "
+            f"the kernel gives each CUBE one of them: set `C` to {workload.group}"
+        )
+    chunk, pes = knobs.ring_chunk, knobs.P
+    if chunk is not None and is_concrete(chunk) and is_concrete(pes) and np.any(chunk % pes):
+        raise UsageError(f"`ring_chunk` is {chunk}; a multiple of `P` = {pes} tokens is allowed")
 
 
 def _rectangle(knobs: Knobs, machine: Machine) -> tuple[Number, Number]:

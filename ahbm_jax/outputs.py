@@ -14,6 +14,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh, PartitionSpec
 
 from ahbm_jax.errors import UsageError, nearest
+from ahbm_jax.head_rows import HeadRows
 from ahbm_jax.interpret.values import Operands, Values
 from ahbm_jax.kernel_names import Kernel, resolve_kernel
 from ahbm_jax.machine.number import cdiv
@@ -25,8 +26,8 @@ from ahbm_jax.machine.topology import (
     Position,
     rectangle,
 )
-from ahbm_jax.tl.launch import Launch
-from ahbm_jax.tl.program import BY_RANK, ONE, heads_of, rows_of, run_program
+from ahbm_jax.tl.launch import RING_FEEDS, Launch, spreads_rows
+from ahbm_jax.tl.program import BY_RANK, ONE, PER_CUBE, heads_of, rows_of, run_program
 
 Array = jax.Array
 LARGEST = 2**24  # positions
@@ -47,6 +48,8 @@ class Spread:
     level2: str
     level1: str
     packed: bool
+    ring_chunk: int | None
+    ring_feed: str
     start_cube: int
     start_pe: int
     exact_p: bool
@@ -110,6 +113,8 @@ def attention(
     level2: str = "tree",
     level1: str = "mesh",
     packed: bool = False,
+    ring_chunk: int | None = None,
+    ring_feed: str = RING_FEEDS[0],
     group_shape: tuple[int, int] | None = None,
     start_cube: int = 0,
     start_pe: int = 0,
@@ -137,13 +142,16 @@ def attention(
       sinks: [H] logits, one per head, that take part in the softmax and have no value (as in
         gpt-oss); lse includes them.
       softcap: scores s become softcap * tanh(s / softcap) (as in Gemma 2).
-      layout: `contiguous`, `round_robin` or `round_robin_cube_first`.
+      layout: `contiguous`, `round_robin`, `round_robin_cube_first` or `zigzag`.
       softmax_scale: default 1 / sqrt(D).
       exact_p: keep P in float32.
       mesh: device mesh with axes `cube` and `pe` of sizes C and P: run under `jax.shard_map`.
       level2: reduce over PEs, `tree` or `ring`.
       level1: reduce over CUBEs, `mesh` or `ring`.
       packed: send (m, l, O) as one message.
+      ring_chunk: tokens of a CUBE that go round the ring at once, a multiple of P (default P
+        tiles).
+      ring_feed: how they get to all PEs of a CUBE, `gather` or `lanes`.
       group_shape: rows and columns of the CUBEs; default the squarest rectangle of C.
       start_cube: rotation of the placement over CUBEs.
       start_pe: rotation of the placement over PEs.
@@ -172,9 +180,16 @@ def attention(
         exact_p=exact_p,
         mesh=mesh,
         query_tile=query_tile,
+        ring_chunk=ring_chunk,
+        ring_feed=ring_feed,
         windowed=window is not None,
         capped=softcap is not None,
     )
+    if heads_of(function) == PER_CUBE and spread.cubes * k.shape[0] != q.shape[0]:
+        raise UsageError(
+            f"`grid` has {spread.cubes} CUBEs and `q` has {q.shape[0] // k.shape[0]} query heads "
+            f"per KV head; make them equal: kernel {kernel!r} gives each CUBE one query head"
+        )
     length = k.shape[1] if kv_len is None else kv_len
     numbers = Numbers(
         kv_len=jnp.asarray(length, jnp.int32),
@@ -249,6 +264,7 @@ def _checked_spread(*, grid: Any, group_shape: Any, **choices: Any) -> Spread:
         ("layout", LAYOUTS),
         ("level2", tuple(PE_COLLECTIVES)),
         ("level1", tuple(CUBE_COLLECTIVES)),
+        ("ring_feed", RING_FEEDS),
     ):
         if choices[name] not in known:
             hint = nearest(str(choices[name]), known)
@@ -259,6 +275,11 @@ def _checked_spread(*, grid: Any, group_shape: Any, **choices: Any) -> Spread:
             raise UsageError(
                 f"`{name}` is {choices[name]!r}; an integer of at least 1 token is allowed"
             )
+    chunk = choices["ring_chunk"]
+    if chunk is not None and not (
+        isinstance(chunk, (int, np.integer)) and chunk > 0 and chunk % pes == 0
+    ):
+        raise UsageError(f"`ring_chunk` is {chunk!r}; a multiple of P = {pes} tokens is allowed")
     mesh = choices["mesh"]
     if mesh is not None and dict(mesh.shape) != {"cube": cubes, "pe": pes}:
         raise UsageError(
@@ -304,13 +325,13 @@ def _compiled(kernel: Kernel, spread: Spread) -> Callable[..., tuple[Array, Arra
             start_cube=spread.start_cube,
             start_pe=spread.start_pe,
         )
-        slots = cdiv(placement.shard_tokens, spread.tile) * spread.tile
+        per_cube = heads_of(kernel) == PER_CUBE
         launch = Launch(
             context_tokens=numbers.kv_len,
             query_tokens=tokens,
             query_start=numbers.query_start,
             query_block_tokens=min(spread.query_tile, tokens),
-            group=group,
+            group=1 if per_cube else group,
             head_dim=dim,
             value_dim=v.shape[2],
             element_bytes=q.dtype.itemsize,
@@ -323,22 +344,21 @@ def _compiled(kernel: Kernel, spread: Spread) -> Callable[..., tuple[Array, Arra
             level2=spread.level2,
             level1=spread.level1,
             packed=spread.packed,
+            ring_chunk_tokens=spread.ring_chunk or spread.pes * spread.tile,
+            ring_feed=spread.ring_feed,
+            spreads_rows=spreads_rows(tokens, spread.pes),
         )
+        # A tile that begins inside of a shard may be read whole.
+        extents = (spread.tile, launch.ring_part_tokens)
+        slots = max(cdiv(placement.shard_tokens, extent) * extent for extent in extents)
         shards = _shard_tokens(placement, slots)
-        folded = q.reshape(heads, group, tokens, dim).swapaxes(1, 2).reshape(heads, -1, dim)
         k_shards = jnp.moveaxis(k[:, shards], -1, -2)  # [K, C, P, D, slots]
-        if sinks is not None:
-            sinks = jnp.tile(sinks.reshape(heads, group), (1, tokens))[..., None]  # [K, M, 1]
-        o, m, l = _on_ranks(
-            kernel, spread, launch, (folded, k_shards, v[:, shards], sinks), numbers
-        )
-
-        def unfolded(x: Array) -> Array:
-            by_token = x.reshape(heads, tokens, group, x.shape[-1])
-            return by_token.swapaxes(1, 2).reshape(q.shape[0], tokens, x.shape[-1])
-
-        lse = None if m is None or l is None else unfolded(_log_sum_exp(m, l))[..., 0]
-        return unfolded(o).astype(q.dtype), lse
+        rows = HeadRows(heads, group, tokens, per_cube, rows_of(kernel) == BY_RANK)
+        arrays = (rows.split(q), k_shards, v[:, shards], rows.logits(sinks))
+        ranks, written = _on_ranks(kernel, spread, launch, arrays, numbers, per_cube=per_cube)
+        o, m, l = rows.gathered(ranks, written, spread.root())
+        lse = None if m is None or l is None else rows.joined(_log_sum_exp(m, l))[..., 0]
+        return rows.joined(o).astype(q.dtype), lse
 
     return jax.jit(run)
 
@@ -355,11 +375,18 @@ def _shard_tokens(placement: Placement, slots: int) -> np.ndarray:
 
 
 def _on_ranks(
-    kernel: Kernel, spread: Spread, launch: Launch, arrays: Arrays, numbers: Numbers
-) -> tuple[Array, Array | None, Array | None]:
-    """(o [K, M, Dv], m, l [K, M, 1]) of the root rank, or put together from all.
+    kernel: Kernel,
+    spread: Spread,
+    launch: Launch,
+    arrays: Arrays,
+    numbers: Numbers,
+    *,
+    per_cube: bool,
+) -> tuple[tuple[Array, Array | None, Array | None], Array]:
+    """(o [K, C, P, M, Dv], m, l [K, C, P, M, 1]) of all ranks, and the rows that each wrote.
 
-    `arrays` are q [K, M, D], k and v [K, C, P, ...], and sinks [K, M, 1] or None.
+    `arrays` are q [K, M, D] (of a head `per_cube`, [K, C, M, D]), k and v [K, C, P, ...], and sinks
+    like q, or None.
     """
 
     def body(q: Array, k: Array, v: Array, sinks: Array | None, numbers: Numbers) -> tuple:
@@ -370,36 +397,32 @@ def _on_ranks(
         if values.stored is None:
             raise UsageError("the kernel stored no output: call `tl.store(output, ...)`")
         m, l = (None, None) if partial is None else (h.payload for h in partial[:2])
-        return values.stored, m, l
-
-    def rows(x: Array) -> Array:
-        """Of [K, C, P, rows, D] of all ranks the rows of the output, [K, M, D]."""
-        if rows_of(kernel) == BY_RANK:
-            every = x.reshape(x.shape[0], -1, x.shape[-1])
-            return every[:, : launch.query_tokens * launch.group]
-        cube, pe = spread.root()
-        return x[:, cube, pe]
+        return (values.stored.rows, m, l), values.stored.written
 
     heads = jax.vmap(body, in_axes=(0, 0, 0, 0, None))
-    by_rank = (None, 1, 1, None, None)
     if spread.mesh is None:
-        on_pes = jax.vmap(heads, in_axes=by_rank, axis_name="pe", axis_size=spread.pes)
-        on_cubes = jax.vmap(on_pes, in_axes=by_rank, axis_name="cube", axis_size=spread.cubes)
-        return jax.tree.map(lambda x: rows(jnp.moveaxis(x, 2, 0)), on_cubes(*arrays, numbers))
+        rows = 1 if per_cube else None
+        by_pe, by_cube = (None, 1, 1, None, None), (rows, 1, 1, rows, None)
+        on_pes = jax.vmap(heads, in_axes=by_pe, axis_name="pe", axis_size=spread.pes)
+        on_cubes = jax.vmap(on_pes, in_axes=by_cube, axis_name="cube", axis_size=spread.cubes)
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 2, 0), on_cubes(*arrays, numbers))
 
-    def shard(q: Array, k: Array, v: Array, sinks: Array | None, numbers: Numbers) -> tuple:
-        found = heads(q, k[:, 0, 0], v[:, 0, 0], sinks, numbers)
-        return jax.tree.map(lambda x: x[:, None, None], found)
+    def shard(q: Array, k: Array, v: Array, sinks: Array | None, numbers: Numbers) -> Any:
+        if per_cube:
+            q, sinks = jax.tree.map(lambda x: x[:, 0], (q, sinks))
+        out = heads(q, k[:, 0, 0], v[:, 0, 0], sinks, numbers)
+        return jax.tree.map(lambda x: x[:, None, None], out)
 
     ranks, same = PartitionSpec(None, "cube", "pe"), PartitionSpec()
+    by_cube = PartitionSpec(None, "cube") if per_cube else same
     spmd = jax.shard_map(
         shard,
         mesh=spread.mesh,
-        in_specs=(same, ranks, ranks, same, same),
+        in_specs=(by_cube, ranks, ranks, by_cube, same),
         out_specs=ranks,
         check_vma=False,  # a scan's carry starts from constants, which the check refuses
     )
-    return jax.tree.map(rows, spmd(*arrays, numbers))
+    return spmd(*arrays, numbers)
 
 
 def _with_numbers(launch: Launch, spread: Spread, numbers: Numbers) -> Launch:

@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ahbm_jax.derived import COUNTS, bounds_ns, energy_pj, utilisation
 from ahbm_jax.errors import Infeasible
 from ahbm_jax.interpret.evaluate import RESULTS, Static, evaluate, latency_function, leaf_names
 from ahbm_jax.interpret.record import message_depth, record
-from ahbm_jax.interpret.timing import COMMAND_COUNTS, ENGINES
 from ahbm_jax.kernel_names import Kernel, variant_names
 from ahbm_jax.knobs import Point, point, scratch_overflow
-from ahbm_jax.machine.params import Energy, Machine, Workload
+from ahbm_jax.machine.params import Machine, Workload
 from ahbm_jax.tl.launch import Launch
 
 BATCH = 64  # points evaluated at once
@@ -37,7 +37,8 @@ class Result:
       bound: the largest of them.
       critical_path: time that each cost spends on the critical path; adds up to `latency_ns`.
       counts: over all ranks of the group.
-      utilisation: busy share of the busiest rank's engines.
+      utilisation: busy share of the busiest rank's engines, of its ports the busiest.
+      cube_finish_ns: of kernels that leave a result on each CUBE, when each is done; else None.
       energy_pj: None unless the machine gives energies.
       result: `ok`; points that cannot run raise `Infeasible` instead.
     """
@@ -55,6 +56,7 @@ class Result:
     critical_path: dict[str, float]
     counts: dict[str, int]
     utilisation: dict[str, float]
+    cube_finish_ns: tuple[float, ...] | None
     scratch_peak_bytes: int
     energy_pj: float | None
     result: str
@@ -193,17 +195,11 @@ def _result(
     if report["result_code"]:
         return _infeasible(settled, report)
     leaves, knobs = settled.leaves, settled.knobs
-    hbm_bytes = report["most_dma_read_bytes"] + report["most_dma_write_bytes"]
-    bounds = {
-        "memory": hbm_bytes * float(leaves["hbm.byte"]),
-        "dma": report["most_busy_dma"],
-        "gemm": report["most_busy_gemm"],
-        "math": report["most_busy_math"],
-        "issue": report["most_busy_cpu"],
-        "link": report["most_busy_port"],
-    }
+    bounds = bounds_ns(report, float(leaves["hbm.byte"]))
     latency = report["latency_ns"]
     rows, cols = int(leaves["cube_rows"]), int(leaves["cube_cols"])
+    finish = tuple(x for name, x in report.items() if name.startswith("cube_finish_ns"))
+    energy = settled.machine.energy
     return Result(
         kernel=kernel if isinstance(kernel, str) else kernel.__name__,
         variant=knobs.variant if variant_names(kernel) else None,
@@ -217,16 +213,16 @@ def _result(
         bound=max(bounds, key=lambda name: bounds[name]),
         critical_path=path,
         counts=_counts(settled, report),
-        utilisation={e: report[f"most_busy_{e}"] / latency for e in ENGINES},
+        utilisation=utilisation(report),
+        cube_finish_ns=finish or None,
         scratch_peak_bytes=int(report["scratch_peak_bytes"]),
-        energy_pj=_energy_pj(settled.machine.energy, report),
+        energy_pj=None if energy is None else float(energy_pj(energy, report)),
         result="ok",
     )
 
 
 def _counts(settled: Point, report: dict[str, float]) -> dict[str, int]:
-    counts = {name: round(report[name]) for name in COMMAND_COUNTS}
-    counts["composite"] = counts.pop("composites")
+    counts = {name: round(report[counter]) for counter, name in COUNTS.items()}
     counts["reduce_rounds"] = _reduce_rounds(settled)
     return counts
 
@@ -242,15 +238,3 @@ def _reduce_rounds(settled: Point) -> int:
 @functools.lru_cache(maxsize=1024)
 def _message_depth(kernel: Kernel, machine: Machine, launch: Launch) -> int:
     return message_depth(record(kernel, machine, launch))
-
-
-def _energy_pj(energy: Energy | None, report: dict[str, float]) -> float | None:
-    if energy is None:
-        return None
-    hbm = report["dma_read_bytes"] + report["dma_write_bytes"]
-    return (
-        hbm * float(energy.hbm_pj_per_byte)
-        + report["macs"] * float(energy.gemm_pj_per_mac)
-        + report["math_elements"] * float(energy.math_pj_per_element)
-        + report["sent_bytes"] * float(energy.link_pj_per_byte)
-    )

@@ -4,11 +4,12 @@
 cost: they have times alone, no values.
 """
 
-from kernels import baselines, gqa_decode, gqa_prefill, microbench, unit_attention
+from kernels import baselines, gqa_decode, gqa_prefill, microbench, prefill_ring, unit_attention
 
 KERNELS = {
     "decode": gqa_decode.VARIANTS,
     "prefill": gqa_prefill.VARIANTS,
+    "prefill_ring": prefill_ring.VARIANTS,
     **baselines.BASELINES,
 }
 PROGRAMS = {"microbench": microbench.VARIANTS, "unit_attention": unit_attention.VARIANTS}

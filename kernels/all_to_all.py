@@ -32,7 +32,7 @@ def all_to_all(tl: Context, data: Data, take: Take, state: State, *, packed: boo
     """
     ranks, (line, links) = tl.launch.placement.ranks, tl.line()
     for handle in data * BOTH_WAYS:  # what comes must not overwrite what has not left yet
-        tl.buffer(*handle.shape, handle.element_bytes)
+        tl.buffer(*handle.shape, like=handle)
 
     def one_round(number: Any, carry: tuple[State, Data, Data]) -> tuple[State, Data, Data]:
         state, onward, back = carry
@@ -45,7 +45,7 @@ def all_to_all(tl: Context, data: Data, take: Take, state: State, *, packed: boo
                 state = tl.when(here, partial_of(_taken, take, data, line, origin), *state)
         return state, *came
 
-    return tl.rounds(ranks - 1, one_round, (state, data, data))[0]
+    return tl.times(ranks - 1, one_round, (state, data, data))[0]
 
 
 def _taken(take: Take, data: Data, line: Line, origin: Any, *state: Handle) -> State:

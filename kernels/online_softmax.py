@@ -8,6 +8,7 @@ nothing to attend to need no special case: exp(m - m) is 1, and their l stays 0.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ahbm_jax.tl import LOWEST, Block, Context, Handle, Tensor, Tile
 
@@ -20,15 +21,19 @@ def empty_partial(tl: Context, q: Handle, v: Tensor) -> Partial:
     return tl.full(rows, 1, LOWEST), tl.full(rows, 1, 0.0), tl.full(rows, v.shape[1], 0.0)
 
 
-def first_partial(tl: Context, q: Handle, v: Tensor, queries: Block) -> Partial:
-    """Where a sweep starts: no tokens, but on the group's first rank the sinks, if there are any.
+def first_partial(
+    tl: Context, q: Handle, v: Tensor, queries: Block, *, holds_sinks: Any = None
+) -> Partial:
+    """Where a sweep starts: no tokens, but the sinks, if there are any, where `holds_sinks`.
 
-    A sink is a logit per head that takes part in the softmax and has no value (as in gpt-oss).
+    A sink is a logit per head that takes part in the softmax and has no value (as in gpt-oss). Of
+    the ranks whose partials are merged one alone (default: the group's first) may hold them.
     """
     empty = empty_partial(tl, q, v)
     if tl.sinks is None:
         return empty
-    return tl.when(tl.holds_first(), lambda *partial: with_sinks(tl, partial, queries), *empty)
+    first = tl.holds_first() if holds_sinks is None else holds_sinks
+    return tl.when(first, lambda *partial: with_sinks(tl, partial, queries), *empty)
 
 
 def with_sinks(tl: Context, partial: Partial, queries: Block) -> Partial:

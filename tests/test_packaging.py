@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-KINDS = ("machines", "workloads", "benches")
 
 # Runs with the unpacked wheel first on the path, and without this checkout.
 USE_WHEEL = """
@@ -24,7 +23,7 @@ from ahbm_jax.config.load import load_machine
 load_machine("ahbm_4sip")
 print(json.dumps({
     "files": [package.__file__ for package in packages],
-    "names": {kind: shipped.names(kind) for kind in ("machines", "workloads", "benches")},
+    "names": {kind: shipped.names(kind) for kind in shipped.SINGLE},
 }))
 """
 
@@ -56,8 +55,8 @@ def test_works_outside_the_checkout(unpacked: Path, tmp_path: Path) -> None:
     found = json.loads(_output(*use, cwd=tmp_path))
     assert [Path(file).parents[1] for file in found["files"]] == [unpacked] * 3
     assert found["names"] == {
-        kind: sorted(path.stem for path in (ROOT / "configs" / kind).glob("*.yaml"))
-        for kind in KINDS
+        folder.name: sorted(path.stem for path in folder.glob("*.yaml"))
+        for folder in (ROOT / "configs").iterdir()
     }
 
 

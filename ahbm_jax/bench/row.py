@@ -15,6 +15,7 @@ RESULTS = (
     "critical_path",
     "counts",
     "utilisation",
+    "cube_finish_ns",
     "scratch_peak_bytes",
     "energy_pj",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,3 +30,21 @@ def progress() -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     shown = {"console": console, "transient": True, "disable": not console.is_terminal}
     return Progress(*columns, TimeElapsedColumn(), **shown)
+
+
+def rates() -> Progress:
+    """A progress bar of many points, with their rate and the time left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(TextColumn):
+        def render(self, task: Any) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{speed:,.0f} points/s")
+
+    console = Console(stderr=True)
+    shown = {"console": console, "transient": True, "disable": not console.is_terminal}
+    points = TextColumn("{task.completed:,.0f} of {task.total:,.0f}")
+    left = TimeRemainingColumn()
+    return Progress(TextColumn("{task.description}"), BarColumn(), points, Rate(""), left, **shown)

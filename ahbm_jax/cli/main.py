@@ -21,6 +21,7 @@ from ahbm_jax.cli.ops import ops
 from ahbm_jax.cli.parity import parity
 from ahbm_jax.cli.run import run
 from ahbm_jax.cli.simulate import simulate
+from ahbm_jax.cli.sweep import sweep
 from ahbm_jax.errors import AhbmError
 
 BAD_INPUT, INTERRUPTED = 2, 130
@@ -36,7 +37,7 @@ def ahbm() -> None:
     """
 
 
-for command in (bench, run, explain, simulate, parity, fit, machine, ops):
+for command in (bench, run, explain, simulate, sweep, parity, fit, machine, ops):
     ahbm.add_command(command)
 
 

@@ -34,6 +34,8 @@ OPTIONS = (
     click.option("--query-length", type=TOKENS, metavar="T", help="Query tokens: of a chunk, say."),
     click.option("--query-start", type=TOKENS, metavar="N", help="Position of the first of them."),
     click.option("--query-tile", type=TOKENS, metavar="N", help="Query tokens of a prefill block."),
+    click.option("--ring-chunk", type=TOKENS, metavar="N", help="KV tokens of a CUBE in a chunk."),
+    click.option("--ring-feed", metavar="NAME", help="How a chunk gets to PEs: gather or lanes."),
     click.option("--window", type=TOKENS, metavar="N", help="Sliding window: tokens a row sees."),
     click.option("--sinks/--no-sinks", default=None, help="A sink (a logit) for each head."),
     click.option("--softcap/--no-softcap", default=None, help="Scores go through a soft-cap."),

@@ -58,6 +58,8 @@ class CaseKnobs:
     level2: OptionalText = None
     level1: OptionalText = None
     packed: OptionalBool = None
+    ring_chunk: OptionalCount = None
+    ring_feed: OptionalText = None
     sinks: OptionalBool = None
     softcap: OptionalBool = None
     group_shape: Shape = None

@@ -1,4 +1,4 @@
-"""Machines, workloads, benches and cases from their YAML files.
+"""Machines, workloads, benches, cases and sweeps from their YAML files.
 
 Every function here raises `ConfigError` alone, once, with all that is wrong.
 """
@@ -26,6 +26,7 @@ from ahbm_jax.config.check import (
 from ahbm_jax.config.document import Document, parse, read, validate
 from ahbm_jax.config.fit import Fit
 from ahbm_jax.config.problem import Problem, shown
+from ahbm_jax.config.sweep import Sweep, axis_problems, sample_problems
 from ahbm_jax.errors import nearest
 from ahbm_jax.machine.params import Machine, Workload
 
@@ -33,6 +34,7 @@ __all__ = [
     "Bench",
     "Case",
     "Fit",
+    "Sweep",
     "apply_overrides",
     "check_machine",
     "check_workload",
@@ -40,13 +42,21 @@ __all__ = [
     "load_case",
     "load_fit",
     "load_machine",
+    "load_sweep",
     "load_workload",
     "sources",
 ]
 
 PathOrName = str | os.PathLike[str]
 
-_SCHEMAS = (schema.MACHINE, schema.WORKLOAD, schema.BENCH, schema.CASE, schema.FIT)
+_SCHEMAS = (
+    schema.MACHINE,
+    schema.WORKLOAD,
+    schema.BENCH,
+    schema.CASE,
+    schema.SWEEP,
+    schema.FIT,
+)
 _KINDS = {"machines": (schema.MACHINE, Machine), "workloads": (schema.WORKLOAD, Workload)}
 
 
@@ -117,6 +127,27 @@ def load_case(path: str | os.PathLike[str]) -> Case:
     return validate(document, Case, found)
 
 
+def load_sweep(path_or_name: PathOrName) -> Sweep:
+    """A sweep from its file.
+
+    Args:
+        path_or_name: path of a YAML file, or the name of a shipped sweep.
+
+    Returns:
+        The sweep. Paths of a kernel, machine or workload file in it are relative to its own
+        folder, and are returned ready to be used, from any folder.
+
+    Raises:
+        ConfigError: with every problem of the file, each with its line.
+    """
+    document = _read(shipped.resolve("sweeps", path_or_name), schema.SWEEP)
+    found = [*_follow_kernel(document), *_follow_both(document), *_take_bad_settings(document)]
+    axes = document.data.get("axes")
+    if isinstance(axes, dict):
+        found += [*_follow_axes(document, axes), *axis_problems(axes, document.lines)]
+    return validate(document, Sweep, [*found, *sample_problems(document.data.get("sample"))])
+
+
 def load_fit(path_or_name: PathOrName) -> Fit:
     """A fit from its file.
 
@@ -173,16 +204,37 @@ def _follow_both(document: Document) -> Iterator[Problem]:
 
 
 def _follow(document: Document, key: str, kind: str) -> Iterator[Problem]:
-    given = document.data.get(key)
+    found = _file(document, document.data.get(key), kind)
+    if isinstance(found, Problem):
+        yield replace(found, loc=(key,))
+    elif found is not None:
+        document.data[key] = found
+
+
+def _file(document: Document, given: Any, kind: str) -> str | Problem | None:
+    """The path of a file that is named; None for a shipped name, or what validation refuses."""
     known = shipped.names(kind)
     if not isinstance(given, str) or not given.strip() or given.strip() in known:
-        return  # a shipped name, or no text at all, which validation says
+        return None
     path = _beside(document, given)
     if path is not None:
-        document.data[key] = path
-        return
+        return path
     allowed = f"{', '.join(known)}, or the path of a file from here{nearest(given, known)}"
-    yield Problem((key,), shown(given), allowed, "give a name or path that exists")
+    return Problem((), shown(given), allowed, "give a name or path that exists")
+
+
+def _follow_axes(document: Document, axes: dict[str, Any]) -> Iterator[Problem]:
+    """Point the axes of machines and workloads at their files; yields those that are none."""
+    for key, kind in (("machine", "machines"), ("workload", "workloads")):
+        values = axes.get(key)
+        if not isinstance(values, list):
+            continue
+        for i, given in enumerate(values):
+            found = _file(document, given, kind)
+            if isinstance(found, Problem):
+                yield replace(found, loc=("axes", key, i))
+            elif found is not None:
+                values[i] = found
 
 
 def _follow_kernel(document: Document) -> Iterator[Problem]:

@@ -27,6 +27,7 @@ MACHINE = "ahbm-machine/1"
 WORKLOAD = "ahbm-workload/1"
 BENCH = "ahbm-bench-spec/1"
 CASE = "ahbm-case/1"
+SWEEP = "ahbm-sweep/1"
 FIT = "ahbm-fit/1"
 
 T = TypeVar("T")

@@ -8,7 +8,13 @@ from pathlib import Path
 from ahbm_jax.config.problem import shown
 from ahbm_jax.errors import ConfigError, nearest
 
-KINDS = ("machines", "workloads", "benches", "fits")
+SINGLE = {
+    "machines": "machine",
+    "workloads": "workload",
+    "benches": "bench",
+    "sweeps": "sweep",
+    "fits": "fit",
+}
 
 
 def root() -> Path:
@@ -19,7 +25,7 @@ def root() -> Path:
 
 
 def names(kind: str) -> list[str]:
-    """Names of the shipped configs of a kind (one of `KINDS`), sorted."""
+    """Names of the shipped configs of a kind, one of `SINGLE`, sorted."""
     return sorted(path.stem for path in (root() / kind).glob("*.yaml"))
 
 
@@ -27,7 +33,7 @@ def resolve(kind: str, path_or_name: str | os.PathLike[str]) -> Path:
     """The file that a name or path means.
 
     Args:
-        kind: "machines", "workloads", "benches" or "fits".
+        kind: one of `SINGLE`.
         path_or_name: the name of a shipped config, or the path of a file. A text with a slash or
             a YAML suffix, and a `Path`, is a path and may not exist.
 
@@ -43,7 +49,7 @@ def resolve(kind: str, path_or_name: str | os.PathLike[str]) -> Path:
         return root() / kind / f"{text}.yaml"
     if os.path.isfile(path):  # unlike Path.is_file, never raises
         return path
-    single = kind.removesuffix("s") if kind != "benches" else "bench"
+    single = SINGLE[kind]
     raise ConfigError(
         [
             f"`{single}`: got {shown(text)}, no shipped {single} and no file; allowed: "

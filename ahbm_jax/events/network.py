@@ -79,11 +79,15 @@ class FirstComeNetwork(StaticNetwork):
     def link(self, message: Message, hop: int) -> simpy.Store:
         """The link of hop number `hop` of a message's path."""
         cube, pe = message.source
-        rows, cols = OFFSET[message.direction]
         here = pe if message.mesh == "pe" else cube
         row, col = divmod(here, self.columns[message.mesh])
-        place = (row + rows * hop, col + cols * hop)
-        name = (message.mesh, cube if message.mesh == "pe" else None, place, message.direction)
+        way = [message.direction] * message.hops
+        if message.turn is not None:
+            direction, hops = message.turn
+            way[-hops:] = [direction] * hops
+        rows, cols = (sum(OFFSET[step][axis] for step in way[:hop]) for axis in (0, 1))
+        place = (row + rows, col + cols)
+        name = (message.mesh, cube if message.mesh == "pe" else None, place, way[hop])
         if name not in self.links:
             self.links[name] = simpy.Store(self.clockwork.env)
             self.links[name].put(ORIGIN)

@@ -20,12 +20,12 @@ from jax.custom_derivatives import SymbolicZero
 
 from ahbm_jax.interpret.algebra import largest
 from ahbm_jax.interpret.algebra import smooth as smoothed
-from ahbm_jax.interpret.timing import MeshUsedAgain, Timing
+from ahbm_jax.interpret.timing import PORTS, MeshUsedAgain, Timing
 from ahbm_jax.interpret.timing_rules import RULES
 from ahbm_jax.machine.params import replace
 from ahbm_jax.machine.placement import Placement
 from ahbm_jax.tl.launch import Launch
-from ahbm_jax.tl.program import Kernel, run_program
+from ahbm_jax.tl.program import PER_CUBE, Kernel, heads_of, run_program
 
 Array = jax.Array
 CHUNK = 512  # points at once: the clocks of a chunk stay in cache
@@ -47,6 +47,7 @@ SIZES = (
     "pes",
     "start_cube",
     "start_pe",
+    "ring_chunk",
     "users",
     "sequences",
     "kv_heads",
@@ -67,11 +68,13 @@ class Static:
     windowed: bool
     sinks: bool
     capped: bool  # the scores, by a soft-cap
-    alone: bool  # C = P = 1
+    meshes: tuple[int, ...]  # most rows and columns of CUBEs and of PEs in use
     layout: str
     level1: str
     level2: str
     packed: bool
+    ring_feed: str
+    spreads_rows: bool
     several: bool  # requests one after the other, `users` of them
 
 
@@ -90,6 +93,7 @@ class Evaluation:
 
     timing: Timing
     point: dict[str, Array]
+    per_cube: bool  # each CUBE has a result of its own
 
     def ranks(self, x: Array) -> Array:
         """A value of every rank in use, `-inf` on the others."""
@@ -98,6 +102,13 @@ class Evaluation:
     def latency_ns(self) -> Array:
         """Time until every rank is done."""
         return largest(self.ranks(self.timing.result()).reshape(-1, self.timing.batch), 0)
+
+    def cube_finish_ns(self) -> dict[str, Array]:
+        """Time until each CUBE is done, of kernels that leave a result on each."""
+        if not self.per_cube:
+            return {}
+        finish = jnp.max(self.ranks(self.timing.result()), axis=1)
+        return {f"cube_finish_ns.{cube}": x for cube, x in enumerate(finish)}
 
     def scratch_peak_bytes(self) -> Array:
         """Most scratch that a rank needs."""
@@ -126,14 +137,21 @@ class Evaluation:
 
     def report(self) -> dict[str, Array]:
         """Everything that a result holds."""
-        return self.counts() | {
-            "latency_ns": self.latency_ns(),
-            "scratch_peak_bytes": self.scratch_peak_bytes(),
-            "result_code": self.result_code(),
-        }
+        return (
+            self.counts()
+            | self.cube_finish_ns()
+            | {
+                "latency_ns": self.latency_ns(),
+                "scratch_peak_bytes": self.scratch_peak_bytes(),
+                "result_code": self.result_code(),
+            }
+        )
 
     def counts(self) -> dict[str, Array]:
-        """Counters summed over the group's ranks, and the busiest rank's engine times."""
+        """Counters summed over the group's ranks, and the busiest rank's engine times.
+
+        Of its ports (`most_busy_port`) that of the busiest one.
+        """
         used = self.timing.lanes.used
         total = {
             name: jnp.sum(jnp.where(used, x, 0.0), axis=(0, 1))
@@ -143,6 +161,10 @@ class Evaluation:
             f"most_{name}": jnp.max(self.ranks(x), axis=(0, 1))
             for name, x in self.timing.counts.items()
         }
+        ports = [f"busy_{port}" for port in PORTS]
+        total["busy_port"] = functools.reduce(jnp.add, [total.pop(port) for port in ports])
+        busiest = [most.pop(f"most_{port}") for port in ports]
+        most["most_busy_port"] = functools.reduce(jnp.maximum, busiest)
         return total | most
 
 
@@ -151,8 +173,7 @@ def evaluate(
 ) -> Evaluation:
     """Time `kernel` at points given as [1, 1, batch] arrays; a list `loops` gets loops' maps."""
     machine = jax.tree.unflatten(static.machine, [0.0] * static.machine.num_leaves)
-    if static.alone:
-        machine = replace(machine, dict.fromkeys(MESHES, 1))
+    machine = replace(machine, dict(zip(MESHES, static.meshes, strict=True)))
     sizes = {name: point[name] for name in SIZES}
     placement = Placement(
         layout=static.layout,
@@ -167,7 +188,7 @@ def evaluate(
         query_tokens=1 if static.single else sizes["query_tokens"],
         query_start=sizes["query_start"],
         query_block_tokens=sizes["query_block_tokens"],
-        group=sizes["group"],
+        group=1 if heads_of(kernel) == PER_CUBE else sizes["group"],
         head_dim=sizes["head_dim"],
         value_dim=sizes["value_dim"],
         element_bytes=static.element_bytes,
@@ -182,6 +203,9 @@ def evaluate(
         level1=static.level1,
         level2=static.level2,
         packed=static.packed,
+        ring_chunk_tokens=sizes["ring_chunk"],
+        ring_feed=static.ring_feed,
+        spreads_rows=static.spreads_rows,
         users=sizes["users"] if static.several else 1,
         sequences=sizes["sequences"],
         kv_heads=sizes["kv_heads"],
@@ -203,7 +227,7 @@ def evaluate(
         timing = _run(timed(), kernel, loops)
     except MeshUsedAgain:
         timing = _run(timed(careful=True), kernel, loops)
-    return Evaluation(timing, point)
+    return Evaluation(timing, point, heads_of(kernel) == PER_CUBE)
 
 
 def _run(timing: Timing, kernel: Kernel, loops: list[Any] | None) -> Timing:

@@ -94,27 +94,46 @@ class Iteration:
         Also learns what an iteration leaves behind, so that the first starts as the others do:
         accumulators that drain, and the scopes of a pending ex_composite.
         """
-        flags: list[bool] = []
+        timing, flags = self.timing, list[bool]()
 
         def trace(leaves: list[Array]) -> None:
             after = self.turn(item, leaves)
             flags[:] = [a is not b for a, b in zip(after, leaves, strict=True)]
-            self.handles = [
-                replace(h, payload=replace(h.payload, drains=h.payload.drains | r.payload.drains))
-                for h, r in zip(self.handles, self.results, strict=True)
-            ]
 
+        outer, timing.probing = timing.probing, True
         for _ in range(PROBES):
-            jax.eval_shape(
-                lambda leaves: trace(leaves), self.leaves
-            )  # the same one is not retraced
-            self.pending_in = self.timing.pending_in
-            self.timing.restore(jax.tree.unflatten(self.structure, self.leaves)["state"])
+            jax.eval_shape(lambda leaves: trace(leaves), self.leaves)
+            timing.restore(jax.tree.unflatten(self.structure, self.leaves)["state"])
+            if not self._learned():
+                break
+        timing.probing = outer
         return flags
+
+    def _learned(self) -> bool:
+        """Note what the last iteration left behind; whether it was not known before."""
+        before = self.pending_in, [h.payload.drains for h in self.handles]
+        self.pending_in = self.timing.pending_in
+        self.handles = [
+            replace(h, payload=replace(h.payload, drains=h.payload.drains | r.payload.drains))
+            for h, r in zip(self.handles, self.results, strict=True)
+        ]
+        return before != (self.pending_in, [h.payload.drains for h in self.handles])
+
+    def glance(self, item: Any) -> bool:
+        """Whether this is traced to see what changes alone: then an iteration or two will do."""
+        if not self.timing.probing:
+            return False
+        for _ in range(PROBES):
+            self.leaves = self.turn(item, self.leaves)
+            if not self._learned():
+                break
+        return True
 
     def scan(self, item_of: Callable[[Any], Any], xs: Any, length: int, active: Any = None) -> None:
         """One iteration for each of `xs` on `item_of(x)`, kept where `active(item)` holds."""
         first = jax.tree.map(lambda x: x[0], xs)
+        if self.glance(item_of(first)):
+            return
         flags = self.probe(item_of(first))
 
         def one(moving: list[Array], x: Any) -> tuple[list[Array], None]:
@@ -131,6 +150,8 @@ class Iteration:
 
     def walk(self, item_of: Callable[[Any], Any], start: Array, stop: Array) -> None:
         """One iteration for each number from `start` to `stop`, which may differ by point."""
+        if self.glance(item_of(start)):
+            return
         flags = self.probe(item_of(start))
 
         def one(carry: tuple[Array, list[Array]]) -> tuple[Array, list[Array]]:
@@ -146,9 +167,14 @@ class Iteration:
         _, moving = jax.lax.while_loop(lambda carry: jnp.any(carry[0] < stop), one, begin)
         self.leaves = self._merge(moving, flags)
 
-    def progress(self, item_of: Callable[[Any], Any], span: Span) -> None:
-        """As `walk`, where inner loops grow by as much in each period of items."""
+    def progress(self, item_of: Callable[[Any], Any], span: Span) -> Array:
+        """As `walk`, where inner loops grow by as much in each period of items.
+
+        Returns where more items of each kind would only add as much again: see `progress`.
+        """
         timing = self.timing
+        if self.glance(item_of(span.start)):
+            return jnp.ones_like(span.start, bool)
         flags = self.probe(item_of(span.start))
         kinds = _pick(self.kinds, flags)
         used = jnp.broadcast_to(timing.lanes.used, timing.shape)
@@ -158,12 +184,13 @@ class Iteration:
                 leaf - base if kind in CLOCKS else leaf
                 for leaf, kind in zip(self.leaves, self.kinds, strict=True)
             ]
-            timing.regular = []
+            outside, timing.regular = timing.regular, []
             with timing.shifted(-base):
                 out = self.turn(item_of(index), _merge(constants, moving, flags))
             regular = jnp.ones(timing.shape, bool)
             for one in timing.regular:
                 regular = regular & (one | ~used)
+            timing.regular = outside
             return _only(self._spread(_pick(out, flags)), kinds, used), regular
 
         moving = _only(self._spread(_pick(self.leaves, flags)), kinds, used)
@@ -171,14 +198,17 @@ class Iteration:
         counts = [kind == "counts" for kind in kinds]
         late = [name == f"scope{len(timing.scopes)}.1" for name in _pick(self.names, flags)]
         of_leaves = Kinds(clocks=clocks, late=late, counts=counts)
-        moving = progress(step, moving, span, of_leaves)
+        moving, steady = progress(step, moving, span, of_leaves)
         self.leaves = self._merge(moving, flags)
+        return steady
 
     def power(self, item: Any, n: Array) -> Array:
         """`n` iterations on equal items, by the algebra of their max-plus map.
 
         Returns where more of them would only add as much again, for ever: see `iterate`.
         """
+        if self.glance(item):
+            return jnp.ones(self.timing.shape, bool)
         flags = self.probe(item)
         moves = [f and k in CLOCKS for f, k in zip(flags, self.kinds, strict=True)]
         pends = [f and k == "pending" for f, k in zip(flags, self.kinds, strict=True)]

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from ahbm_jax.interpret.algebra import largest
 from ahbm_jax.machine.number import floordiv, mod
 from ahbm_jax.machine.params import Grid
-from ahbm_jax.machine.topology import OFFSET, Position, Step, movement
+from ahbm_jax.machine.topology import Position, Step, movement
 from ahbm_jax.tl.launch import Launch
 
 CLASSES, CUBE_CLASSES, RANKS, ROOTS = "classes", "cube classes", "ranks", "roots"
@@ -144,9 +144,8 @@ class Lanes:
         sends, receives = (jnp.expand_dims(row, 1 if mesh == "pe" else 2) for row in rows)
         return sends, receives
 
-    def shift(self, x: Array, mesh: str, direction: str, hops: int) -> Array:
-        """Each rank's value of the rank `hops` away against `direction`; `-inf` from outside."""
-        rows, cols = OFFSET[direction]
+    def shift(self, x: Array, mesh: str, offset: tuple[int, int]) -> Array:
+        """Values moved by rows and columns of a mesh; `-inf` from outside."""
         shape = x.shape
         if mesh == "cube":
             x = x.reshape(self.grid.cube_rows, self.grid.cube_cols, *shape[1:])
@@ -154,8 +153,8 @@ class Lanes:
         else:
             x = x.reshape(shape[0], self.grid.pe_rows, self.grid.pe_cols, shape[2])
             axes = (1, 2)
-        for axis, offset in zip(axes, (rows * hops, cols * hops), strict=True):
-            x = _shift_axis(x, axis, offset)
+        for axis, places in zip(axes, offset, strict=True):
+            x = _shift_axis(x, axis, places)
         return x.reshape(shape)
 
 

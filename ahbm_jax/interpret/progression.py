@@ -38,26 +38,34 @@ class Span:
 
     Attributes:
       start: the first index.
-      turn: the index from which on steps do not see more and more tiles (`start` if none do).
       stop: the index after the last.
       period: steps after which blocks begin and end alike with regard to tiles.
+      until: of an index, one after it up to which all steps are of a kind: they see as many tiles,
+        or the same number more each. By default all are.
     """
 
     start: Array
-    turn: Array
     stop: Array
     period: Array
+    until: Callable[[Array], Array] | None = None
+
+    def limit(self, index: Array) -> Array:
+        """The index after the last step that is of a kind with that at `index`."""
+        if self.until is None:
+            return self.stop
+        return jnp.minimum(self.stop, jnp.maximum(self.until(index), index + 1))
 
 
-def progress(step: Step, state: list[Array], span: Span, kinds: Kinds) -> list[Array]:
-    """State after `step` for all indices of `span`, exactly.
+def progress(step: Step, state: list[Array], span: Span, kinds: Kinds) -> tuple[list[Array], Array]:
+    """State after `step` for all indices of `span`, exactly; and whether more would add the same.
 
     Steps are taken one by one until, at the end of three periods in a row, the clocks of all ranks
     in use stood alike, having moved by amounts in arithmetic progression, while the loops inside
     were regular. A step is homogeneous, so from equal clocks it makes equal ones, and what its
     loops do on the tiles that it has more is to add as much for each: the progression goes on. As
-    many whole periods as are left are then added at once. Points that never get there take all
-    their steps. A late clock falls behind by what the steps grow, so nobody will wait for it.
+    many whole periods of that kind as are left are then added at once. Points that never get there
+    take all their steps. A late clock falls behind by what the steps grow, so nobody will wait for
+    it.
 
     Between steps clocks are kept relative to the latest of them, the base, whose moves are summed
     with compensation: long after 0 float32 would round each step's time away.
@@ -69,13 +77,19 @@ def progress(step: Step, state: list[Array], span: Span, kinds: Kinds) -> list[A
         What is neither a clock nor a count keeps what the steps taken left.
       span: the steps.
       kinds: of the arrays of the state.
+
+    Returns:
+      The state, and for each point whether every kind of steps, unless there was one alone, ended
+      in such a progression: then one step more of it would have added as much again, or as much
+      more.
     """
     clocks, late, counts = (_where_true(each) for each in (kinds.clocks, kinds.late, kinds.counts))
-    steady = [i for i in clocks if i not in late]
-    start, turn, stop, period = span.start, span.turn, span.stop, span.period
+    moving = [i for i in clocks if i not in late]
+    start = jnp.broadcast_to(span.start, (1, 1, state[0].shape[-1]))
+    stop, period = span.stop, span.period
 
     def one(carry: tuple) -> tuple:
-        index, state, base, moved, past, streak = carry
+        index, origin, limit, state, base, moved, past, streak, steady = carry
         active = index < stop
         after, regular = step(index, state, base.total)
         latest = _latest([after[i] for i in clocks])
@@ -85,30 +99,43 @@ def progress(step: Step, state: list[Array], span: Span, kinds: Kinds) -> list[A
         moved = moved + jnp.where(active, latest, 0.0)
         streak = jnp.where(jnp.all(regular, axis=(0, 1), keepdims=True), streak + 1, 0.0)
         index = jnp.where(active, index + 1, index)
-        taken = jnp.where(index <= turn, index - start, index - turn)
+        taken = index - origin
         whole = active & (jnp.floor(taken / period) * period == taken)
-        times = jnp.floor((jnp.where(index < turn, turn, stop) - index) / period)
+        times = jnp.floor((limit - index) / period)
         marks = [_Mark(state, moved), *past]
-        known = _arithmetic(marks, steady, late, counts) & whole & (streak > period) & (times > 0)
+        regular = _arithmetic(marks, moving, late, counts) & whole & (streak > period)
+        known = regular & (times > 0)
         ahead, leap = _extrapolated(marks, times, late, counts)
         state = [jnp.where(known, a, b) for a, b in zip(ahead, state, strict=True)]
         base = base.plus(jnp.where(known, leap, 0.0))
         index = jnp.where(known, index + times * period, index)
-        turned = index == turn
+        turned = active & (index == limit)
+        steady = steady & (~turned | regular | (taken == 1.0))
         past = jax.tree.map(lambda a, b: jnp.where(whole, a, b), marks[:2], past)
         past = jax.tree.map(lambda x: jnp.where(turned, jnp.nan, x), past)
         streak, moved = (
             jnp.where(ends, 0.0, x) for ends, x in ((turned, streak), (whole | turned, moved))
         )
-        return index, state, base, moved, past, streak
+        origin = jnp.where(turned, index, origin)
+        limit = jnp.where(turned, span.limit(index), limit)
+        return index, origin, limit, state, base, moved, past, streak, steady
 
     zero = jnp.zeros_like(start)
     latest = _latest([state[i] for i in clocks])
     state = _shifted(state, clocks, latest)
     unknown = _Mark([jnp.full_like(x, jnp.nan) for x in state], jnp.full_like(start, jnp.nan))
-    begin = (start, state, _Sum(latest, zero), zero, [unknown, unknown], zero)
+    begin = (
+        start,
+        start,
+        jnp.broadcast_to(span.limit(start), start.shape),
+        state,
+        _Sum(latest, zero),
+        zero,
+    )
+    begin = (*begin, [unknown, unknown], zero, jnp.ones_like(start, bool))
     end = jax.lax.while_loop(lambda carry: jnp.any(carry[0] < stop), one, begin)
-    return _shifted(end[1], clocks, -end[2].total)
+    _, _, _, state, base, *_, steady = end
+    return _shifted(state, clocks, -base.total), steady
 
 
 class _Sum(NamedTuple):

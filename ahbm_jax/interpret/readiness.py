@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import jax
 
-from ahbm_jax.machine.topology import Position
+from ahbm_jax.machine.topology import Position, Route
 
 Array = jax.Array
 
@@ -25,14 +25,18 @@ class Ready:
     drains: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TracedStep:
-    """A step of a plan inside a compiled loop: one of `moves`, (direction, hops), by number."""
+    """A step of a plan inside a compiled loop: all its messages go by one of `route_list`."""
 
-    moves: tuple[tuple[str, int], ...]
+    route_list: tuple[Route, ...]
     which: Array
     senders: Array
     receivers: Array
+
+    def routes(self, at: Position, *, outgoing: bool) -> list[tuple[Route, Array]]:
+        """Ways that a message may take, and whether it does."""
+        return [(route, self.which == number) for number, route in enumerate(self.route_list)]
 
     def sends(self, at: Position) -> Array:
         """Whether each rank sends."""

@@ -11,12 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ahbm_jax.machine.line import Way
 from ahbm_jax.machine.params import Machine
-from ahbm_jax.machine.topology import OFFSET, Position, Step
+from ahbm_jax.machine.topology import Exchange, Position, Step
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.gemm_plan import subtile_bytes
-from ahbm_jax.tl.handle import Block, Blocks, Ref, Shape, Tensor, Tile, Tiles
+from ahbm_jax.tl.handle import Block, Blocks, Handle, Ref, Shape, Tensor, Tile, Tiles
 from ahbm_jax.tl.launch import Launch, launch_tensors, sink_tensor
 from ahbm_jax.tl.ops import MATH_OPS
 from ahbm_jax.tl.program import Kernel, run_program
@@ -27,7 +26,10 @@ Rank = tuple[int, int]  # (CUBE of the group, PE of the CUBE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message: from `source` to `target`, `hops` along `direction` of mesh `mesh`."""
+    """One message: from `source` to `target`, `hops` along `direction` of mesh `mesh`.
+
+    With a `turn` (direction, hops) the last of them go another route.
+    """
 
     mesh: str
     direction: str
@@ -36,6 +38,7 @@ class Message:
     hops: int
     size_bytes: int
     sharers: int
+    turn: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +125,7 @@ class Record:
         """Count scratch."""
         self.scratch.allocate(size_bytes)
 
-    def buffer(self, shape: Shape) -> int:
+    def buffer(self, shape: Shape, like: Tensor | Handle | None = None) -> int:
         """A new buffer."""
         self._buffers += 1
         return self._buffers
@@ -156,6 +159,13 @@ class Record:
             result = body(blocks.at(index))
         return result
 
+    def times(self, count: int, body: Callable[[int, Any], Any], carry: Any) -> Any:
+        """One pass per turn."""
+        for index in range(count):
+            self._mark("loop")
+            carry = body(index, carry)
+        return carry
+
     def block(self, blocks: Blocks, index: int) -> Block:
         """This rank's block."""
         return blocks.at(index)
@@ -170,12 +180,6 @@ class Record:
         """One pass per step of the plan."""
         for step in plan:
             carry = body(step, carry)
-        return carry
-
-    def rounds(self, count: int, body: Callable[[int, Any], Any], carry: Any) -> Any:
-        """One pass per round."""
-        for number in range(count):
-            carry = body(number, carry)
         return carry
 
     def repeat(self, count: int, body: Callable[[], None]) -> None:
@@ -230,28 +234,23 @@ class Record:
         return int(self.scratch.peak + queue * gemm.stream_depth_subtiles * subtile)
 
     def message(
-        self, step: Step | Way, mesh: str, outgoing: bool, size: int, sharers: int
+        self, step: Exchange, mesh: str, outgoing: bool, size: int, sharers: int
     ) -> Message:
         """The message of this rank in `step`, as its sender or its receiver."""
+        at = self.position(mesh)
+        [(route, _)] = step.routes(at, outgoing=outgoing)
         sign = 1 if outgoing else -1
-        here = self.position(mesh)
-        if isinstance(step, Way):
-            step = step.outgoing(here) if outgoing else step.incoming(here)
-        rows, cols = OFFSET[step.direction]
-        there = replace(
-            here,
-            row=here.row + sign * rows * step.hops,
-            col=here.col + sign * cols * step.hops,
-        ).index
+        there = at.moved(*(sign * x for x in route.offset)).index
         cube, pe = self.out.rank
         peer = (cube, there) if mesh == "pe" else (there, pe)
         source, target = ((cube, pe), peer) if outgoing else (peer, (cube, pe))
         return Message(
             mesh=mesh,
-            direction=step.direction,
+            direction=route.direction,
             source=source,
             target=target,
-            hops=step.hops,
+            hops=route.distance,
+            turn=route.turn,
             size_bytes=size,
             sharers=sharers,
         )
@@ -325,11 +324,15 @@ def _send(self: Record, command: Command) -> None:
 
 
 def _receive(self: Record, command: Command) -> tuple[int, ...]:
-    """A message to this rank, into new buffers."""
+    """A message to this rank, into new buffers or those that it is given."""
     size = sum(int(handle.bytes) for handle in command.handles)
-    message = self.message(command.details["step"], command.details["mesh"], False, size, 1)
-    buffers = tuple(self.buffer(handle.shape) for handle in command.handles)
-    self.emit(command, message=message, reads=(), writes=buffers)
+    details, out = command.details, command.details["out"]
+    message = self.message(details["step"], details["mesh"], False, size, 1)
+    if out is None:
+        buffers = tuple(self.buffer(handle.shape) for handle in command.handles)
+    else:
+        buffers = tuple(handle.payload for handle in out)
+    self.emit(command, message=message, reads=(), writes=buffers, into_buffer=out is not None)
     return buffers
 
 

@@ -21,7 +21,7 @@ from ahbm_jax.interpret.lanes import CLASSES, CUBE_CLASSES, RANKS, ROOTS, Lanes
 from ahbm_jax.interpret.progression import Span, block_period
 from ahbm_jax.interpret.readiness import PendingScopes, Ready, TracedStep
 from ahbm_jax.machine.costs import Costs
-from ahbm_jax.machine.number import clip, floordiv
+from ahbm_jax.machine.number import floordiv
 from ahbm_jax.machine.params import Machine
 from ahbm_jax.machine.topology import Position, Step, movement
 from ahbm_jax.tl.command import Command
@@ -31,7 +31,7 @@ from ahbm_jax.tl.scratch import Scratch
 
 Array = jax.Array
 MESHES, DIRECTIONS = ("pe", "cube"), ("N", "S", "E", "W")
-SCOPE_DEPTHS, ARENAS = 3, 2  # nested scopes, and arenas of each, that the state has room for
+SCOPE_DEPTHS, ARENAS = 4, 2  # nested scopes, and arenas of each, that the state has room for
 PENDING = ("exists", "span", "work")  # of a P V that waits for GEMM: its sizes, as times
 ENGINES = ("cpu", "dma", "gemm", "math", "port")
 COMMAND_COUNTS = (
@@ -44,7 +44,9 @@ COMMAND_COUNTS = (
     "sent_bytes",
     "recvs",
 )
-COUNTS = (*COMMAND_COUNTS, "macs", "math_elements", *(f"busy_{engine}" for engine in ENGINES))
+PORTS = tuple(f"port.{mesh}.{direction}" for mesh in MESHES for direction in DIRECTIONS)
+BUSY = tuple(f"busy_{name}" for name in (*ENGINES[:-1], *PORTS))
+COUNTS = (*COMMAND_COUNTS, "macs", "math_elements", *BUSY)
 
 
 class MeshUsedAgain(Exception):
@@ -95,12 +97,13 @@ class Timing:
         self.pending_in = PendingScopes(0, ())
         self.windows = self.zero  # scratch for the windows of the composites in flight, once used
         self.counts: dict[str, Array] = dict.fromkeys(COUNTS, self.zero)
-        self.mailbox: list[tuple[Any, Array]] = []  # (step, arrival at its sender)
+        self.mailbox: list[tuple[Any, Array]] = []  # ((mesh, step), arrival at its sender)
         self.meshes_used: set[str] = set()  # on which something was sent
         self.meshes_sent_once: set[str] = set()  # by a plan that left no trace on their ports
         self.sends_once = False  # in the plan being run each rank sends in one step only
         self.messages = 0  # sent in the present step
         self.repeating = False
+        self.probing = False  # what changes, before it is run
         self.taken_updates: list[tuple[str, Array]] = []
         self.predicates: list[Any] = []
         self.scopes: list[Array] = []  # latest completion of what each open scope issued
@@ -259,7 +262,7 @@ class Timing:
         """Count scratch."""
         self.scratch.allocate(size_bytes)
 
-    def buffer(self, shape: Shape) -> Ready:
+    def buffer(self, shape: Shape, like: Tensor | Handle | None = None) -> Ready:
         """A buffer that nothing has written yet."""
         return self.made(None)
 
@@ -327,6 +330,13 @@ class Timing:
         if self.pending_in.open or self.pending_in.left:
             raise NotImplementedError("an ex_composite is pending before a loop: `tl.wait()` first")
         iteration = Iteration(self, self._counting_iterations(body), carry)
+        if tiles.own is not None:
+            one = jnp.ones_like(tiles.count)
+            span = Span(
+                start=tiles.first, stop=tiles.count, period=one, until=self._alike(tiles.own)
+            )
+            self.regular.append(iteration.progress(tiles.at, span))
+            return iteration.finish()
         begin, end = tiles.uniform
         if not isinstance(tiles.all_start, int):
             iteration.walk(tiles.at, tiles.first, jnp.minimum(begin, tiles.count))
@@ -334,8 +344,24 @@ class Timing:
         iteration.walk(tiles.at, end, tiles.count)
         return iteration.finish()
 
+    def _alike(self, tiles: Tiles) -> Callable[[Array], Array]:
+        """Up to which number the tiles of each rank are of a kind with that of a given number."""
+        used = self.lanes.used
+        begin, end = tiles.uniform
+        edges = [tiles.first, begin, end, tiles.count]
+
+        def until(index: Array) -> Array:
+            boundary = (index >= tiles.first) & (index < begin)
+            boundary = boundary | ((index >= end) & (index < tiles.count))
+            alone = jnp.any(boundary & used, axis=(0, 1), keepdims=True)
+            ends = [jnp.where(used & (edge > index), edge, jnp.inf) for edge in edges]
+            nearest = jnp.min(jnp.stack(ends), axis=(0, 1, 2))[None, None]
+            return jnp.where(alone, index + 1.0, nearest)
+
+        return until
+
     def for_each(self, blocks: Blocks, body: Callable[[Block], Any]) -> Any:
-        """Full blocks by the regularity of their maps, one that is not by itself.
+        """Full blocks by the regularity of their maps, one that is not full by itself.
 
         The results are the last block's: they cost nothing and nobody waits for them.
         """
@@ -348,20 +374,44 @@ class Timing:
 
         outer, self.repeating = self.repeating, True
         iteration = Iteration(self, self._counting_iterations(block), ())
-        placement, tile = self.launch.placement, self.launch.tile_tokens
-        spread = 1.0 if placement.layout == "contiguous" else placement.ranks
-        period = block_period(blocks.extent, tile * spread)
-        start = turn = jnp.zeros_like(blocks.full)
-        if self.launch.window is not None:  # until it is full, each block sees more; then as much
-            within = floordiv(self.launch.window - blocks.position, blocks.extent)
-            turn = clip(within, 0.0, blocks.full)
-        span = Span(start=start, turn=turn, stop=blocks.full, period=period)
-        iteration.progress(lambda i: blocks.at(i, full=True), span)
-        iteration.walk(blocks.at, blocks.full, blocks.count)
+        placement, size = self.launch.placement, blocks.round_extent
+        tokens = self.launch.tile_tokens * placement.interleaved
+        span = Span(
+            start=jnp.zeros_like(blocks.full),
+            stop=blocks.count,
+            period=block_period(*jnp.broadcast_arrays(size, tokens)),
+            until=lambda index: jnp.where(
+                index < blocks.full, jnp.minimum(self._until(blocks, index), blocks.full), index + 1
+            ),
+        )
+        iteration.progress(blocks.at, span)
         self.repeating = outer
         iteration.finish()
         nothing = self.made(None)
         return jax.tree.map(lambda h: replace(h, payload=nothing), result[0], is_leaf=is_handle)
+
+    def _until(self, blocks: Blocks, index: Array) -> Array:
+        """Up to which block after a given one each sees as many tokens more of the same ranks."""
+        placement, window, size = self.launch.placement, self.launch.window, blocks.round_extent
+        first = blocks.position + index * size
+
+        def within(start: Array) -> Array:  # blocks that end before another rank is filled
+            return jnp.maximum(floordiv(placement.turn(start) - start, size), 1.0)
+
+        count = within(first)
+        if window is not None:  # until it is full, each block sees more of its beginning too
+            behind = first + 1.0 - window
+            growing = jnp.where(behind < 0, floordiv(-behind, size), jnp.inf)
+            count = jnp.minimum(count, jnp.maximum(growing, 1.0))
+            count = jnp.where(behind > 0, jnp.minimum(count, within(behind)), count)
+        return index + count
+
+    def times(self, count: Number, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        """One by one."""
+        iteration = Iteration(self, self._counting_iterations(body), carry)
+        stop = jnp.broadcast_to(jnp.asarray(count, self.dtype), (1, 1, self.batch))
+        iteration.walk(lambda index: index, jnp.zeros_like(stop), stop)
+        return iteration.finish()
 
     def block(self, blocks: Blocks, index: Array) -> Block:
         """This rank's block."""
@@ -385,8 +435,8 @@ class Timing:
         if not plan:
             return carry
         self.position(mesh)
-        moves = tuple(dict.fromkeys((step.direction, step.hops) for step in plan))
-        which = jnp.array([moves.index((step.direction, step.hops)) for step in plan])
+        routes = tuple(dict.fromkeys(step.route for step in plan))
+        which = jnp.array([routes.index(step.route) for step in plan])
         sends, receives = self.lanes.movement(plan, mesh)
         depth = getattr(self.machine, f"{mesh}_link").queue_depth_messages
 
@@ -397,19 +447,12 @@ class Timing:
         iteration = Iteration(self, counting_messages, carry)
         self.sends_once = self._sends_once(plan, mesh)
         if self.sends_once:
-            iteration.probe(TracedStep(moves, which[0], sends[0], receives[0]))
+            iteration.probe(TracedStep(routes, which[0], sends[0], receives[0]))
             self.sends_once = self.messages <= depth
-        iteration.scan(lambda x: TracedStep(moves, *x), (which, sends, receives), len(plan))
+        iteration.scan(lambda x: TracedStep(routes, *x), (which, sends, receives), len(plan))
         if self.sends_once:
             self.meshes_sent_once.add(mesh)
         self.sends_once = False
-        return iteration.finish()
-
-    def rounds(self, count: Number, body: Callable[[Any, Any], Any], carry: Any) -> Any:
-        """`body` for each round, on all ranks alike."""
-        self.position("cube")
-        iteration = Iteration(self, body, carry)
-        iteration.walk(lambda number: number, jnp.zeros_like(count), count)
         return iteration.finish()
 
     def _sends_once(self, plan: tuple[Step, ...], mesh: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 
 from ahbm_jax.interpret.algebra import maximum
-from ahbm_jax.interpret.moves import AnyStep, chosen, directions, moves
 from ahbm_jax.interpret.pipeline import streamed
 from ahbm_jax.interpret.readiness import PendingScopes, Ready
 from ahbm_jax.interpret.timing import PENDING, MeshUsedAgain, Timing
 from ahbm_jax.machine.number import where
+from ahbm_jax.machine.topology import Route
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.gemm_plan import GemmPlan, gemm_plan, subtile_bytes
 from ahbm_jax.tl.handle import Number, Ref
@@ -182,6 +182,28 @@ def _softmax_passes(t: Timing, rows: Number, cols: Number) -> Array:
     return wide + narrow
 
 
+def _routes(t: Timing, command: Command, *, outgoing: bool) -> list[tuple[Any, Route]]:
+    """Each route that messages of a command may take, behind whether they do."""
+    step, mesh = command.details["step"], command.details["mesh"]
+    return [(on, route) for route, on in step.routes(t.position(mesh), outgoing=outgoing)]
+
+
+def _directions(routes: list[tuple[Any, Route]]) -> list[tuple[Any, str]]:
+    """Each direction that messages may first take, behind whether they do."""
+    taken: dict[str, Any] = {}
+    for on, route in routes:
+        taken[route.direction] = taken[route.direction] | on if route.direction in taken else on
+    return [(on, direction) for direction, on in taken.items()]
+
+
+def _chosen(values: Iterable[tuple[Any, Any]]) -> Any:
+    """The value whose condition holds: one does, or none matters."""
+    (_, out), *others = values
+    for holds, value in others:
+        out = where(holds, value, out)
+    return out
+
+
 def _send(t: Timing, command: Command) -> None:
     """Port for overhead + bytes; arrives after fixed latency and hops."""
     step, mesh = command.details["step"], command.details["mesh"]
@@ -190,19 +212,23 @@ def _send(t: Timing, command: Command) -> None:
     link = f"{mesh}_link"
     busy = t.costs[f"{link}.overhead"]
     busy = busy + size * t.costs[f"{link}.byte"] * command.details["sharers"]
-    left = _leave(t, step, mesh, issued, busy)
-    t.count("busy_port", busy)
+    routes = _routes(t, command, outgoing=True)
+    left = _leave(t, _directions(routes), mesh, issued, busy)
+    for on, direction in _directions(routes):
+        t.count(f"busy_port.{mesh}.{direction}", where(on, busy, 0.0))
     t.count("sends", 1.0)
     t.count("sent_bytes", size)
     t.in_flight(left)
-    hops = chosen((on, float(hops)) for _, hops, on in moves(t, step, mesh))
+    hops = _chosen((on, float(route.distance)) for on, route in routes)
     arrival = left + t.costs[f"{link}.fixed"] + hops * t.costs[f"{link}.hop"]
     t.messages += 1
     t.meshes_used.add(mesh)
-    t.mailbox.append((step, jnp.broadcast_to(arrival, t.shape)))
+    t.mailbox.append(((mesh, step), jnp.broadcast_to(arrival, t.shape)))
 
 
-def _leave(t: Timing, step: AnyStep, mesh: str, issued: Array, busy: Array) -> Array:
+def _leave(
+    t: Timing, directions: list[tuple[Any, str]], mesh: str, issued: Array, busy: Array
+) -> Array:
     """When a message has left the port of its direction."""
     if t.sends_once:
         name = f"port.{mesh}.N"  # a rank's only port, whichever it is
@@ -211,13 +237,11 @@ def _leave(t: Timing, step: AnyStep, mesh: str, issued: Array, busy: Array) -> A
     if mesh in t.meshes_sent_once:
         raise MeshUsedAgain
     depth = getattr(t.machine, f"{mesh}_link").queue_depth_messages
-    ways = list(directions(t, step, mesh))
-    ports = {d: f"{mesh}.{d}" for d, _ in ways}
-    free = chosen((on, t.clocks[f"port.{ports[d]}"]) for d, on in ways)
-    room = chosen((on, t.clocks[f"taken.{ports[d]}.{depth - 1}"]) for d, on in ways)
+    free = _chosen((on, t.clocks[f"port.{mesh}.{d}"]) for on, d in directions)
+    room = _chosen((on, t.clocks[f"taken.{mesh}.{d}.{depth - 1}"]) for on, d in directions)
     left = maximum(maximum(issued, free), room) + busy
-    for direction, on in ways:
-        name = ports[direction]
+    for on, direction in directions:
+        name = f"{mesh}.{direction}"
         t.clocks[f"port.{name}"] = where(on, left, t.clocks[f"port.{name}"])
         places = [f"taken.{name}.{i}" for i in range(depth)]
         shifted = [t.never, *(t.clocks[place] for place in places[:-1])]
@@ -227,25 +251,26 @@ def _leave(t: Timing, step: AnyStep, mesh: str, issued: Array, busy: Array) -> A
 
 
 def _arrival(t: Timing, command: Command) -> Array:
-    step, mesh = command.details["step"], command.details["mesh"]
+    key = (command.details["mesh"], command.details["step"])
     t.count("recvs", 1.0)
-    index = next(i for i, (sent_in, _) in enumerate(t.mailbox) if sent_in is step)
+    index = next(i for i, (sent_in, _) in enumerate(t.mailbox) if sent_in == key)
     _, sent = t.mailbox.pop(index)
-    by_move = moves(t, step, mesh, sending=False)
-    return chosen((on, t.lanes.shift(sent, mesh, d, hops)) for d, hops, on in by_move)
+    routes = _routes(t, command, outgoing=False)
+    return _chosen((on, t.lanes.shift(sent, key[0], route.offset)) for on, route in routes)
 
 
 def _take(t: Timing, command: Command, time: Array) -> None:
     """Tell the sender when its message was taken."""
     if t.sends_once:
         return
-    step, mesh = command.details["step"], command.details["mesh"]
+    mesh = command.details["mesh"]
     for predicate in t.predicates:
         time = jnp.where(predicate, time, -jnp.inf)
     time = jnp.broadcast_to(time, t.shape)
-    for direction, hops, on in moves(t, step, mesh):
-        back = where(on, t.lanes.shift(time, mesh, direction, -hops), -jnp.inf)
-        update = (f"taken.{mesh}.{direction}.0", back)
+    for on, route in _routes(t, command, outgoing=False):
+        rows, cols = route.offset
+        back = t.lanes.shift(where(on, time, t.never), mesh, (-rows, -cols))
+        update = (f"taken.{mesh}.{route.direction}.0", back)
         if t.predicates:
             t.taken_updates.append(update)
         else:

@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from ahbm_jax.errors import UsageError
-from ahbm_jax.machine.line import Way
 from ahbm_jax.machine.number import cdiv, floordiv, mod
-from ahbm_jax.machine.topology import OFFSET, Position, Step
+from ahbm_jax.machine.topology import Exchange, Position, Step
 from ahbm_jax.tl.command import Command
 from ahbm_jax.tl.handle import Block, Blocks, Handle, Ref, Shape, Tensor, Tile, Tiles
 from ahbm_jax.tl.launch import Launch, launch_tensors, sink_tensor
@@ -41,6 +40,13 @@ class Operands:
     sinks: Array | None = None
 
 
+class Stored(NamedTuple):
+    """Rows of the output, and which of them this rank wrote ([M, 1]); the others are NaN."""
+
+    rows: Array
+    written: Array
+
+
 class Values:
     """Interpreter of one rank's program inside an SPMD body. A handle's payload is an array.
 
@@ -57,8 +63,8 @@ class Values:
         self.launch, self.operands, self.pe_mesh = launch, operands, pe_mesh
         self.exact_p = exact_p
         self.cube, self.pe = jax.lax.axis_index("cube"), jax.lax.axis_index("pe")
-        self.mailbox: list[tuple[Any, tuple[Array, ...]]] = []  # (step, what was sent in it)
-        self.stored: Array | None = None
+        self.mailbox: dict[tuple[str, Any], list[tuple[Array, ...]]] = {}
+        self.stored: Stored | None = None
         self.predicates: list[Any] = []
         self.rules = RULES
 
@@ -92,9 +98,14 @@ class Values:
     def allocate(self, size_bytes: Any) -> None:
         """Scratch has no bound here."""
 
-    def buffer(self, shape: Shape) -> Array:
-        """Uninitialised: NaN."""
-        return jnp.full(shape, jnp.nan, jnp.float32)
+    def buffer(self, shape: Shape, like: Tensor | Handle | None = None) -> Array:
+        """Uninitialised: NaN; but 0 where K or V will be, which ranks that skip a tile never get.
+
+        What is computed from it is dropped, and NaN would not be dropped from its gradient.
+        """
+        if like is None:
+            return jnp.full(shape, jnp.nan, jnp.float32)
+        return jnp.zeros(shape, (like.payload if isinstance(like, Handle) else like.data).dtype)
 
     def scratch_scope(self, buffers: int) -> AbstractContextManager[None]:
         """Nothing to recycle."""
@@ -112,26 +123,33 @@ class Values:
         return _scan(tile_at, jnp.arange(count), body, carry, lambda tile: tile.exists)
 
     def for_each(self, blocks: Blocks, body: Callable[[Block], Any]) -> Any:
-        """One pass per block; rows of the results and of what is stored are joined."""
+        """One pass per block; rows of the results and of what is stored are put in their place."""
         shapes: list[Any] = []
 
         def one(_: None, index: Array) -> tuple[None, Any]:
-            result = body(blocks.at(index, full=True))  # rows past the last query are cut
+            block = blocks.at(index, full=True)  # rows past the last query are cut
+            result = body(block)
             handles, tree = jax.tree.flatten(result, is_leaf=_is_handle)
             shapes[:] = [handles, tree]
             stored, self.stored = self.stored, None
-            return None, ([handle.payload for handle in handles], stored)
+            return None, ([handle.payload for handle in handles], stored, block.start)
 
-        tokens, count = blocks.length, cdiv(blocks.length, blocks.extent)
-        _, (payloads, stored) = jax.lax.scan(one, None, jnp.arange(count))
-        rows = self.launch.group * tokens
+        _, (payloads, stored, starts) = jax.lax.scan(one, None, jnp.arange(blocks.count))
+        group = self.launch.group
 
-        def joined(x: Array) -> Array:
-            return x.reshape(-1, x.shape[-1])[:rows]
+        def placed(x: Array) -> Array:
+            place = group * starts[:, None] + jnp.arange(x.shape[1])[None, :]
+            nothing = jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else False
+            out = jnp.full((group * blocks.length, x.shape[2]), nothing, x.dtype)
+            return out.at[place.reshape(-1)].set(x.reshape(-1, x.shape[2]), mode="drop")
 
-        self.stored = None if stored is None else joined(stored)
+        self.stored = None if stored is None else Stored(*map(placed, stored))
         handles, tree = shapes
-        return jax.tree.unflatten(tree, _with_payloads(handles, [joined(x) for x in payloads]))
+        return jax.tree.unflatten(tree, _with_payloads(handles, [placed(x) for x in payloads]))
+
+    def times(self, count: int, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        """One compiled pass, run `count` times."""
+        return _scan(lambda index: index, jnp.arange(count), body, carry)
 
     def block(self, blocks: Blocks, index: Any) -> Block:
         """A block of full width; rows past the last query are cut when all are put together."""
@@ -148,10 +166,6 @@ class Values:
         for step in plan:
             carry = body(step, carry)
         return carry
-
-    def rounds(self, count: int, body: Callable[[Any, Any], Any], carry: Any) -> Any:
-        """One pass per round."""
-        return _scan(lambda number: number, jnp.arange(count), body, carry)
 
     def repeat(self, count: int, body: Callable[[], None]) -> None:
         """Values are those of one request."""
@@ -206,19 +220,24 @@ class Values:
             preferred_element_type=jnp.float32,
         )
 
-    def neighbour(self, x: Array, mesh: str, direction: str, hops: int) -> Array:
-        """What the rank `hops` away against `direction` holds; ranks at an edge get another's."""
+    def neighbour(self, x: Array, mesh: str, step: Exchange) -> Array:
+        """What the rank that sends to this one holds; those to which none does get another's."""
         rows, cols = self.extent(mesh)
         size = self.launch.placement.pes if mesh == "pe" else rows * cols
-        down, right = OFFSET[direction]
         pairs, free = [], []
         for source in range(size):
-            row, col = source // cols + down * hops, source % cols + right * hops
-            target = row * cols + col
-            inside = 0 <= row < rows and 0 <= col < cols and target < size
-            (pairs if inside else free).append((source, target))
+            row, col = divmod(source, cols)
+            at = Position(row=row, col=col, rows=rows, cols=cols, count=size)
+            targets = [at.moved(*route.offset) for route, _ in step.routes(at, outgoing=True)]
+            inside = [
+                t.index
+                for t in targets
+                if 0 <= t.row < rows and 0 <= t.col < cols and t.index < size
+            ]
+            pairs += [(source, target) for target in inside]
+            free += [] if inside else [source]
         unused = sorted(set(range(size)) - {target for _, target in pairs})
-        pairs += [(source, target) for (source, _), target in zip(free, unused, strict=True)]
+        pairs += [(source, target) for source, target in zip(free, unused, strict=True)]
         return jax.lax.ppermute(x, mesh, pairs)
 
 
@@ -271,9 +290,10 @@ def _load(self: Values, command: Command) -> Array:
 def _store(self: Values, command: Command) -> None:
     """Kept where every enclosing predicate holds, NaN elsewhere."""
     (value,) = _payloads(command)
+    written = jnp.ones((value.shape[0], 1), bool)
     for predicate in self.predicates:
-        value = jnp.where(predicate, value, jnp.nan)
-    self.stored = value
+        written = written & predicate
+    self.stored = Stored(jnp.where(written, value, jnp.nan), written)
 
 
 def _gemm(self: Values, command: Command) -> Array:
@@ -313,7 +333,7 @@ def _mask(self: Values, command: Command) -> Array:
     (scores,) = _payloads(command)
     tile, launch = command.details["tile"], self.launch
     slot = tile.start + jnp.arange(tile.extent)
-    cube, pe = (self.cube, self.pe) if tile.owner is None else tile.owner
+    cube, pe = tile.tiles.owner or (self.cube, self.pe)
     token = launch.placement.token(cube, pe, slot)[None, :]
     row = jnp.arange(scores.shape[0])[:, None]
     position = tile.tiles.queries.position + floordiv(row, launch.group)
@@ -325,28 +345,19 @@ def _mask(self: Values, command: Command) -> Array:
 
 def _send(self: Values, command: Command) -> None:
     """Kept for the receive of the same step."""
-    self.mailbox.append((command.details["step"], tuple(_payloads(command))))
+    step, mesh = command.details["step"], command.details["mesh"]
+    self.mailbox.setdefault((mesh, step), []).append(tuple(_payloads(command)))
 
 
 def _recv(self: Values, command: Command) -> tuple[Array, ...]:
-    """A full permutation along the mesh's axis, for each step of a way."""
+    """A full permutation along the mesh's axis."""
     step, mesh = command.details["step"], command.details["mesh"]
-    index = next(i for i, (sent_in, _) in enumerate(self.mailbox) if sent_in is step)
-    _, sent = self.mailbox.pop(index)
-    here, (first, *others) = self.position(mesh), step.steps if isinstance(step, Way) else (step,)
-    came = [self.neighbour(x, mesh, first.direction, first.hops) for x in sent]
-    for other in others:
-        came = [
-            jnp.where(
-                other.receives(here), self.neighbour(x, mesh, other.direction, other.hops), old
-            )
-            for x, old in zip(sent, came, strict=True)
-        ]
-    return tuple(came)
+    sent = self.mailbox[mesh, step].pop(0)
+    return tuple(self.neighbour(x, mesh, step) for x in sent)
 
 
 def _wait(self: Values, command: Command) -> None:
-    """Values are always there."""
+    """Values are alroutes there."""
 
 
 def _rule(function: Callable[..., Array], doc: str) -> Callable[[Values, Command], Array]:

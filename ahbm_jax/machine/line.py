@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 from ahbm_jax.machine.number import cdiv, floordiv, mod, where
-from ahbm_jax.machine.topology import Number, Position, Step
+from ahbm_jax.machine.topology import Number, Position, Route, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +29,16 @@ class Way:
         """Whether the rank at `at` receives."""
         return _any_of([step.receives(at) for step in self.steps])
 
-    def outgoing(self, at: Position) -> Step:
-        """The step in which the one rank at `at` sends."""
-        return next(step for step in self.steps if step.sends(at))
-
-    def incoming(self, at: Position) -> Step:
-        """The step in which the one rank at `at` receives."""
-        return next(step for step in self.steps if step.receives(at))
+    def routes(self, at: Position, *, outgoing: bool) -> list[tuple[Route, Any]]:
+        """Routes that a message from (or to) the rank at `at` may take, and whether it does."""
+        found = []
+        for step in self.steps:
+            on = step.sends(at) if outgoing else step.receives(at)
+            if not isinstance(on, bool):
+                found.append((step.route, on))
+            elif on:
+                found.append((step.route, True))
+        return found
 
 
 def _any_of(conditions: list[Number]) -> Number:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 Number = Any
 
@@ -52,6 +53,18 @@ def cdiv(a: Number, b: Number) -> Number:
 def mod(a: Number, b: Number) -> Number:
     """a - b floor(a / b), in [0, b)."""
     return a - b * floordiv(a, b)
+
+
+def whole(x: Number) -> Number:
+    """A number that holds an integer, as one."""
+    return x if isinstance(x, int) else jnp.asarray(x).astype(jnp.int32)
+
+
+def look_up(table: np.ndarray, *indices: Number) -> Number:
+    """`table[indices]` for integers or arrays of them, which broadcast."""
+    if all(isinstance(index, int) for index in indices):
+        return table[indices].item()
+    return jnp.asarray(table)[indices]
 
 
 def _floating(x: Number) -> bool:

@@ -14,8 +14,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -55,16 +55,51 @@ class Position:
         """Positions of `row` in use."""
         return clip(self.count - row * self.cols, 0, self.cols)
 
-    def shifted(self, direction: str, hops: int) -> Position:
-        """The position `hops` away against `direction`: who sends to this one."""
-        rows, cols = OFFSET[direction]
-        return Position(
-            row=self.row - rows * hops,
-            col=self.col - cols * hops,
-            rows=self.rows,
-            cols=self.cols,
-            count=self.count,
-        )
+    def moved(self, rows: int, cols: int) -> Position:
+        """The position so many rows and columns away, which may be outside of the mesh."""
+        return replace(self, row=self.row + rows, col=self.col + cols)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """From one rank to another: `hops` in `direction`.
+
+    With a `turn` (direction, hops) it then goes on at a right angle: the route to a place that no
+    straight line leads to.
+    """
+
+    direction: str
+    hops: int
+    turn: tuple[str, int] | None = None
+
+    @property
+    def offset(self) -> tuple[int, int]:
+        """Rows and columns from sender to receiver."""
+        legs = [(self.direction, self.hops)] + ([] if self.turn is None else [self.turn])
+        rows = sum(OFFSET[direction][0] * hops for direction, hops in legs)
+        return rows, sum(OFFSET[direction][1] * hops for direction, hops in legs)
+
+    @property
+    def distance(self) -> int:
+        """Hops from sender to receiver."""
+        rows, cols = self.offset
+        return abs(rows) + abs(cols)
+
+
+class Exchange(Protocol):
+    """Messages that ranks of a mesh send each other in one step."""
+
+    def routes(self, at: Position, *, outgoing: bool) -> list[tuple[Route, Any]]:
+        """Ways that a message from (or to) the rank at `at` may take, and whether it does."""
+        ...
+
+    def sends(self, at: Position) -> Number:
+        """Whether the rank at `at` sends."""
+        ...
+
+    def receives(self, at: Position) -> Number:
+        """Whether the rank at `at` receives."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +110,23 @@ class Step:
     hops: int
     senders: Predicate
 
+    @property
+    def route(self) -> Route:
+        """The route of each message."""
+        return Route(self.direction, self.hops)
+
+    def routes(self, at: Position, *, outgoing: bool) -> list[tuple[Route, Any]]:
+        """Ways that a message from (or to) the rank at `at` may take, and whether it does."""
+        return [(self.route, True)]
+
     def sends(self, at: Position) -> Number:
         """Whether the rank at `at` sends in this step."""
         return self.senders(at) & at.used
 
     def receives(self, at: Position) -> Number:
         """Whether the rank at `at` receives in this step."""
-        source = at.shifted(self.direction, self.hops)
+        rows, cols = self.route.offset
+        source = at.moved(-rows, -cols)
         inside = (source.row >= 0) & (source.col >= 0) & (source.col < at.cols)
         return self.senders(source) & source.used & inside & at.used
 

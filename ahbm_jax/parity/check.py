@@ -10,12 +10,13 @@ import numpy as np
 from jax.sharding import Mesh
 
 from ahbm_jax.errors import UsageError
-from ahbm_jax.kernel_names import Kernel, reference
+from ahbm_jax.kernel_names import Kernel, reference, resolve_kernel
 from ahbm_jax.outputs import attention
 from ahbm_jax.parity.case import Case
 from ahbm_jax.parity.hard import hard_cases
 from ahbm_jax.parity.metric import Errors, measure
 from ahbm_jax.parity.random_set import random_cases
+from ahbm_jax.tl.program import PER_CUBE, heads_of
 
 # Arguments of `attention` that say what is right, rather than how it is computed.
 REFERENCE = ("kv_len", "softmax_scale", "query_start", "window", "sinks", "softcap")
@@ -71,6 +72,8 @@ def run_case(
       mesh: device mesh with axes `cube` and `pe`, of the sizes of the case's grid.
     """
     settings = {**case.settings} if variant is None else {**case.settings, "variant": variant}
+    if heads_of(resolve_kernel(kernel, settings.get("variant"))) == PER_CUBE and mesh is None:
+        settings |= _a_head_on_each_cube(case)
     inputs: tuple[Any, Any, Any] = case.q, case.k, case.v
     runs = [attention(kernel, *inputs, mesh=mesh, **settings) for _ in range(2)]
     (o, lse), again = runs[0], runs[1]
@@ -88,6 +91,13 @@ def run_case(
         rerun_equal=_bits((o, lse)) == _bits(again),
         exact=None if case.exact is None else bool(np.array_equal(np.asarray(o), case.exact)),
     )
+
+
+def _a_head_on_each_cube(case: Case) -> dict[str, Any]:
+    """Settings that give the case as many CUBEs as a KV head has query heads."""
+    cubes, (_, pes) = len(case.q) // len(case.k), case.settings.get("grid", (1, 1))
+    start = case.settings.get("start_cube", 0)
+    return {"grid": (cubes, pes), "group_shape": None, "start_cube": start % cubes}
 
 
 def check_parity(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import RenderableType
@@ -42,6 +42,8 @@ def run_page(document: dict[str, Any], capacity_bytes: float) -> Iterator[Render
     yield _critical_path(document)
     yield Text()
     yield _work(document)
+    if document["cube_finish_ns"] is not None:
+        yield _finish(document["cube_finish_ns"])
     peak = document["scratch_peak_bytes"]
     yield Text(
         f"\nScratch (TCM) of one PE: {peak:,} of {capacity_bytes:,.0f} bytes, "
@@ -58,6 +60,16 @@ def _head(row: dict[str, Any]) -> Text:
         (f"{microseconds(latency)} us", "bold green"),
         f" a layer ({microseconds(row['all_layers_ns'])} us for {row['layers']} layers), ",
         f"{times(latency / row['bounds'][bound])} its largest bound ({bound})",
+    )
+
+
+def _finish(cubes: Sequence[float]) -> Text:
+    first, last = min(cubes), max(cubes)
+    if last == first:
+        return Text("\nAll CUBEs finish at once")
+    return Text(
+        f"\nCUBEs finish between {microseconds(first)} us (CUBE {cubes.index(first)}) and "
+        f"{microseconds(last)} us (CUBE {cubes.index(last)}), {percent(1 - first / last)} apart"
     )
 
 

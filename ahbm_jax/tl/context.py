@@ -10,16 +10,19 @@ import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from ahbm_jax.errors import AhbmError
-from ahbm_jax.machine.line import Line, Link, Way
-from ahbm_jax.machine.number import cdiv, clip, maximum
+from ahbm_jax.machine.cycle import Cycle, cycle
+from ahbm_jax.machine.line import Line, Link
+from ahbm_jax.machine.number import cdiv, clip, maximum, minimum
 from ahbm_jax.machine.topology import (
     CUBE_COLLECTIVES,
     PE_COLLECTIVES,
     Collective,
+    Exchange,
     Position,
     Step,
     broadcast,
@@ -51,6 +54,9 @@ class Interpreter(Protocol):
         """`body` for each block of query tokens, the rows of the results joined."""
         ...
 
+    def times(self, count: Number, body: Callable[[Number, Any], Any], carry: Any) -> Any:
+        """`body`, `count` times."""
+
     def block(self, blocks: Blocks, index: Number) -> Block:
         """A block of which each rank has another."""
         ...
@@ -73,10 +79,6 @@ class Interpreter(Protocol):
         """`body` for each step of a plan."""
         ...
 
-    def rounds(self, count: Number, body: Callable[[Any, Any], Any], carry: Any) -> Any:
-        """`body` for each round."""
-        ...
-
     def scratch_scope(self, buffers: int) -> AbstractContextManager[None]:
         """Recycle what is allocated inside."""
         ...
@@ -85,8 +87,8 @@ class Interpreter(Protocol):
         """Count scratch."""
         ...
 
-    def buffer(self, shape: Shape) -> Any:
-        """Payload of an uninitialised buffer."""
+    def buffer(self, shape: Shape, like: Tensor | Handle | None = None) -> Any:
+        """Payload of an uninitialised buffer, float32 or of the type of `like`."""
         ...
 
     def position(self, mesh: str) -> Position:
@@ -126,21 +128,32 @@ class Context:
         """
         return Ref(tensor, tile, cached)
 
-    def load(self, source: Tensor | Ref) -> Handle:
-        """Copy from HBM to scratch. Does not hold the CPU; awaited where first used (ADR-0062)."""
+    def load(self, source: Tensor | Ref, out: Handle | None = None) -> Handle:
+        """Copy from HBM to scratch. Does not hold the CPU; awaited where first used (ADR-0062).
+
+        `out` is a buffer to write; otherwise scratch is allocated.
+        """
         ref = source if isinstance(source, Ref) else Ref(source, None)
-        return self._emit("load", ref, shape=ref.shape, element_bytes=ref.tensor.element_bytes)
+        size = ref.tensor.element_bytes
+        if out is None:
+            return self._emit("load", ref, shape=ref.shape, element_bytes=size)
+        command = Command(op="load", operands=(ref,), shape=ref.shape, element_bytes=size, out=out)
+        return Handle(self, ref.shape, size, self._run(command))
 
     def store(self, target: Tensor | Ref, value: Handle) -> None:
         """Copy a matrix from scratch to HBM, rounded to the storage type of `target`."""
         ref = target if isinstance(target, Ref) else Ref(target, None)
         self._emit("store", value, shape=value.shape, details={"target": ref}, result=False)
 
-    def buffer(self, rows: Number, columns: Number, element_bytes: int = FLOAT32_BYTES) -> Handle:
-        """An uninitialised [rows, columns] buffer that outlives a tile."""
-        shape = (rows, columns)
-        self._interpreter.allocate(shape[0] * shape[1] * element_bytes)
-        return Handle(self, shape, element_bytes, self._interpreter.buffer(shape))
+    def buffer(self, rows: Number, columns: Number, like: Tensor | Handle | None = None) -> Handle:
+        """An uninitialised [rows, columns] buffer that outlives a tile.
+
+        It is float32, or of the storage type of `like`.
+        """
+        shape, size = (rows, columns), FLOAT32_BYTES if like is None else like.element_bytes
+        self._interpreter.allocate(shape[0] * shape[1] * size)
+        typed = () if like is None else (like,)
+        return Handle(self, shape, size, self._interpreter.buffer(shape, *typed))
 
     def scratch_scope(self, buffers: int = 1) -> AbstractContextManager[None]:
         """Recycle what is allocated inside (ADR-0063), from `buffers` arenas used in turn.
@@ -257,7 +270,7 @@ class Context:
     # Messages -------------------------------------------------------------------------------
 
     def send(
-        self, step: Step | Way, mesh: str, value: Handle | Sequence[Handle], *, sharers: Number = 1
+        self, step: Exchange, mesh: str, value: Handle | Sequence[Handle], *, sharers: Number = 1
     ) -> None:
         """Send a matrix, or several packed in one message, along `step` on mesh `pe` or `cube`.
 
@@ -267,13 +280,24 @@ class Context:
         details = {"step": step, "mesh": mesh, "sharers": sharers}
         self._run(Command(op="send", operands=values, details=details))
 
-    def recv(self, step: Step | Way, mesh: str, like: Handle | Sequence[Handle]) -> Any:
+    def recv(self, step: Exchange, mesh: str, like: Handle | Sequence[Handle]) -> Any:
         """Receive what the neighbour sent in `step`, shaped as `like`; holds the CPU till there."""
-        return self._receive("recv", step, mesh, like)
+        return self._receive("recv", step, mesh, like, None)
 
-    def recv_async(self, step: Step | Way, mesh: str, like: Handle | Sequence[Handle]) -> Any:
-        """As `recv`, without holding the CPU; awaited where first used."""
-        return self._receive("recv_async", step, mesh, like)
+    def recv_async(
+        self,
+        step: Exchange,
+        mesh: str,
+        like: Handle | Sequence[Handle | Ref],
+        out: Sequence[Handle] | None = None,
+    ) -> Any:
+        """As `recv`, without holding the CPU; awaited where first used.
+
+        `like` may be references to what the neighbour has in HBM. `out` are buffers to write;
+        otherwise scratch is allocated. Nobody waits for what is still to read them: see that
+        sends from them have left, for instance by a scope around each turn of a ring.
+        """
+        return self._receive("recv_async", step, mesh, like, out)
 
     def wait(self, handle: Handle | None = None) -> None:
         """Hold the CPU until `handle` is ready, or all composites are."""
@@ -310,18 +334,56 @@ class Context:
         size = launch.query_block_tokens if extent is None else extent
         return Blocks(launch.query_tokens, size, launch.query_start)
 
+    def rounds(self) -> Blocks:
+        """The query tokens spread over the PEs of a CUBE: in each round, a block for each PE.
+
+        Blocks are as large as the launch's, or smaller where that leaves work to all PEs.
+        """
+        launch, pe = self._interpreter.launch, self.position("pe")
+        extent = minimum(launch.query_block_tokens, cdiv(launch.query_tokens, pe.count))
+        return Blocks(
+            launch.query_tokens, extent, launch.query_start, share=pe.index, sharers=pe.count
+        )
+
     def for_each(self, blocks: Blocks, body: Callable[[Block], Any]) -> Any:
-        """`body(block)` for each block; returns the results, the rows of all blocks joined."""
+        """`body(block)` for each block; returns the results, each block's rows at their place."""
         return self._interpreter.for_each(blocks, body)
 
     def tiles(
-        self, tensor: Tensor, queries: Block | None = None, extent: Number | None = None
+        self,
+        tensor: Tensor,
+        queries: Block | None = None,
+        extent: Number | None = None,
+        *,
+        of: tuple[Number, Number] | None = None,
     ) -> Tiles:
         """What `queries` (default: all) look at of this rank's tokens of `tensor`, in tiles.
 
-        A row sees the tokens up to its own position; with a window, the last of those alone.
+        A row sees the tokens up to its own position; with a window, the last of those alone. `of`
+        names another rank, (CUBE, PE): the tiles are of what that one holds.
         """
-        launch, length = self._interpreter.launch, self._interpreter.length
+        if of is None:
+            length = self._interpreter.length
+        else:
+            length = partial(self._interpreter.launch.placement.length, *of)
+        return self._tiles(tensor, queries, extent, length, length, of)
+
+    def chunks(self, tensor: Tensor, queries: Block, extent: Number | None = None) -> Tiles:
+        """As `tiles`, of all ranks of the group at once: tile n is tile n of every rank."""
+        placement = self._interpreter.launch.placement
+        all_ranks = self._tiles(tensor, queries, extent, placement.fewest, placement.most, None)
+        return replace(all_ranks, own=self.tiles(tensor, queries, extent))
+
+    def _tiles(
+        self,
+        tensor: Tensor,
+        queries: Block | None,
+        extent: Number | None,
+        fewest: Callable[[Number], Number],
+        most: Callable[[Number], Number],
+        owner: tuple[Number, Number] | None,
+    ) -> Tiles:
+        launch = self._interpreter.launch
         if tensor.token_axis is None or tensor.name in ("q", "output"):
             raise self._error("tiles", f"`{tensor.name}` has no KV tokens to cut")
         block = self.queries() if queries is None else queries
@@ -332,17 +394,18 @@ class Context:
             upto_last = clip(block.position + block.size, 0, launch.context_tokens)
         start = all_start = 0
         if launch.window is not None:
-            start = length(maximum(block.position + 1 - launch.window, 0))
+            start = fewest(maximum(block.position + 1 - launch.window, 0))
             last = block.position + block.size - launch.window
-            all_start = start if single else length(maximum(last, 0))
-        all_end = length(upto)
+            all_start = start if single and fewest is most else most(maximum(last, 0))
+        all_end = fewest(upto)
         return Tiles(
             start=start,
             all_start=all_start,
             all_end=all_end,
-            end=all_end if single else length(upto_last),
+            end=all_end if single and fewest is most else most(upto_last),
             extent=launch.tile_tokens if extent is None else extent,
             queries=block,
+            owner=owner,
         )
 
     def own_queries(self) -> Block:
@@ -355,8 +418,8 @@ class Context:
     def shard(self, tensor: Tensor, queries: Block, owner: tuple[Number, Number]) -> Tile:
         """All slots of the shard of rank `owner`, (CUBE, PE), as one tile that is masked."""
         slots = self.launch.placement.shard_tokens
-        tiles = self.tiles(tensor, queries, slots)
-        return replace(tiles.full(), masked=True, one_of_many=False, owner=owner)
+        tiles = self.tiles(tensor, queries, slots, of=owner)
+        return replace(tiles.full(), masked=True, one_of_many=False)
 
     def whole(self, tensor: Tensor, queries: Block | None = None) -> Tile:
         """All of this rank's tokens as one tile."""
@@ -375,6 +438,10 @@ class Context:
     def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any:
         """`carry = body(tile, carry)` for each tile; what is carried keeps its place in scratch."""
         return self._interpreter.loop(tiles, body, carry)
+
+    def times(self, count: Number, body: Callable[[Number, Any], Any], carry: Any) -> Any:
+        """`carry = body(i, carry)` for i = 0 to count - 1."""
+        return self._interpreter.times(count, body, carry)
 
     def when(self, predicate: Number, then: Callable[..., Any], *operands: Any) -> Any:
         """`then(*operands)` on ranks where `predicate` holds; elsewhere `operands` are kept.
@@ -410,14 +477,21 @@ class Context:
         """`carry = body(step, carry)` for each step of a plan on `mesh`."""
         return self._interpreter.steps(self.plan(mesh, plan), mesh, body, carry)
 
-    def rounds(self, count: Number, body: Callable[[Any, Any], Any], carry: Any) -> Any:
-        """`carry = body(number, carry)` for each of `count` rounds, as many on every rank."""
-        return self._interpreter.rounds(count, body, carry)
-
     def line(self) -> tuple[Line, list[Link]]:
         """The line through all ranks of the group, and this rank's links along it."""
         line = Line(self.position("cube"), self.position("pe"))
         return line, line.links(self._interpreter.extent("cube"), self._interpreter.extent("pe"))
+
+    def onward(self, mesh: str) -> Exchange:
+        """The step in which each rank sends to the next one of the cycle through `mesh`."""
+        return self._cycle(mesh)
+
+    def upstream(self, mesh: str, turns: Number) -> Number:
+        """Number of the PE or CUBE whose data is here after so many turns of the cycle."""
+        return self._cycle(mesh).before(self.position(mesh), turns)
+
+    def _cycle(self, mesh: str) -> Cycle:
+        return cycle(*self._interpreter.extent(mesh))
 
     def is_root(self, mesh: str) -> Number:
         """Whether this rank is where the launch's reduce on `mesh` ends."""
@@ -480,11 +554,16 @@ class Context:
         where = f" at {frame.filename}:{frame.lineno}" if frame else ""
         return KernelError(f"`tl.{op}`{where}: {problem}")
 
-    def _receive(self, op: str, step: Step | Way, mesh: str, like: Any) -> Any:
-        likes = (like,) if isinstance(like, Handle) else tuple(like)
-        for handle in likes:
-            self._interpreter.allocate(handle.bytes)
-        command = Command(op=op, operands=likes, details={"step": step, "mesh": mesh})
+    def _receive(self, op: str, step: Exchange, mesh: str, like: Any, out: Any) -> Any:
+        likes = [
+            Handle(self, x.shape, x.tensor.element_bytes, None) if isinstance(x, Ref) else x
+            for x in ((like,) if isinstance(like, Handle) else like)
+        ]
+        if out is None:
+            for handle in likes:
+                self._interpreter.allocate(handle.bytes)
+        details = {"step": step, "mesh": mesh, "out": out}
+        command = Command(op=op, operands=tuple(likes), details=details)
         payloads = self._run(command)
         handles = tuple(
             Handle(self, old.shape, old.element_bytes, new)

@@ -40,6 +40,10 @@ class Handle:
         """The same place in scratch as a matrix of another size: a view, no command."""
         return replace(self, shape=(rows, columns))
 
+    def rows(self, tile: Tile) -> Handle:
+        """The rows of `tile` alone: a view, no command."""
+        return self.resized(tile.size, self.shape[1])
+
     def __add__(self, other: Handle | float) -> Handle:
         return self.tl.add(self, other)
 
@@ -99,7 +103,8 @@ class Ref:
 class Block:
     """Query tokens [start, start + size) of the request; the first is at `position`.
 
-    `extent` is the size of a full block, `exists` whether it holds any token.
+    `extent` is the size of a full block, `exists` whether it holds any token. `shared` is the block
+    of which this is one PE's part, if it is.
     """
 
     index: Number
@@ -108,35 +113,62 @@ class Block:
     exists: Number
     extent: Number
     position: Number
+    shared: Block | None = None
+
+    @property
+    def round(self) -> Block:
+        """What all PEs of the CUBE attend to at the time."""
+        return self if self.shared is None else self.shared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
-    """The request's `length` query tokens, the first at `position`, in blocks of `extent`."""
+    """The request's `length` query tokens, the first at `position`, in blocks of `extent`.
+
+    In rounds of `sharers` blocks at once this rank takes number `share` of each round.
+    """
 
     length: Number
     extent: Number
     position: Number
+    share: Number = 0
+    sharers: Number = 1
 
     @property
     def count(self) -> Number:
-        """Blocks that hold a token, ceil(length / extent)."""
-        return cdiv(self.length, self.extent)
+        """Blocks (or rounds) that hold a token."""
+        return cdiv(self.length, self.round_extent)
 
     @property
     def full(self) -> Number:
-        """Leading blocks that are full."""
-        return floordiv(self.length, self.extent)
+        """Leading blocks (or rounds) that are full."""
+        return floordiv(self.length, self.round_extent)
+
+    @property
+    def _alone(self) -> bool:
+        return isinstance(self.sharers, int) and self.sharers == 1
+
+    @property
+    def round_extent(self) -> Number:
+        """Query tokens of a full round."""
+        return self.extent if self._alone else self.extent * self.sharers
 
     def at(self, index: Number, *, full: bool = False) -> Block:
-        """Block number `index`, which the caller may know to be full."""
-        start = index * self.extent
+        """Block number `index`, or this rank's of that round, which the caller may know is full."""
+        extent = self.round_extent
+        whole = self._block(index, index * extent, extent, full)
+        if self._alone:
+            return whole
+        start = whole.start + self.share * self.extent
+        return replace(self._block(index, start, self.extent, full), shared=whole)
+
+    def _block(self, index: Number, start: Number, extent: Number, full: bool) -> Block:
         return Block(
             index=index,
             start=start,
-            size=self.extent if full else clip(self.length - start, 0, self.extent),
+            size=extent if full else clip(self.length - start, 0, extent),
             exists=True if full else start < self.length,
-            extent=self.extent,
+            extent=extent,
             position=self.position + start,
         )
 
@@ -146,7 +178,6 @@ class Tile:
     """Tokens [start, start + size) of a rank's shard. `masked` if some row must not see them all.
 
     `extent` is the size of a full tile; `exists` is whether the tile holds any token.
-    `owner` is the (CUBE, PE) whose shard it is of, None for the rank that holds the tile.
     """
 
     index: Number
@@ -157,12 +188,18 @@ class Tile:
     extent: Number
     tiles: Tiles
     one_of_many: bool = False  # stands for any full, unmasked tile that is followed by another
-    owner: tuple[Number, Number] | None = None
 
     @property
     def next(self) -> Tile:
         """The tile after this one (which may not exist)."""
         return self if self.one_of_many else self.tiles.at(self.index + 1)
+
+    @property
+    def seen(self) -> Number:
+        """Whether some row sees a token of it: it exists, and a window has not left it behind."""
+        if _is_zero(self.tiles.start):
+            return self.exists
+        return self.exists & (self.start + self.size > self.tiles.start)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,7 +207,9 @@ class Tiles:
     """What a block of query rows looks at of a rank's shard, in tiles of `extent`.
 
     Some row sees the tokens [start, end), and every row those of [all_start, all_end). Tiles begin
-    at multiples of `extent`; those that no row sees are left out.
+    at multiples of `extent`; those that no row sees are left out. `owner` is the rank, (CUBE, PE),
+    whose shard it is, or None: this one's. Where tile n is
+    tile n of every rank, `own` are this rank's.
     """
 
     start: Number
@@ -179,6 +218,8 @@ class Tiles:
     end: Number
     extent: Number
     queries: Block
+    owner: tuple[Number, Number] | None = None
+    own: Tiles | None = None
 
     @property
     def first(self) -> Number:

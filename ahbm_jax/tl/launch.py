@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from jax.errors import TracerArrayConversionError
+
+from ahbm_jax.machine.number import floordiv
 from ahbm_jax.machine.placement import Placement
 from ahbm_jax.tl.handle import Tensor
 
 Number = Any
+RING_FEEDS = ("gather", "lanes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,11 @@ class Launch:
       level2: reduce over PEs.
       level1: reduce over CUBEs.
       packed: (m, l, O) in one message.
+      ring_chunk_tokens: KV tokens of a CUBE that go round the ring at once, a multiple of P.
+      ring_feed: how they get to all PEs of a CUBE. `gather`: each PE passes its part to the next
+        CUBE, where it then goes round the PEs. `lanes`: each part first goes round the PEs of its
+        own CUBE, and each PE passes every part to the next CUBE.
+      spreads_rows: whether there are query tokens for each PE of a CUBE (T >= P).
       users: requests, one after the other.
       sequences: requests that the units of a device are divided over, all at once.
       kv_heads: KV heads that they are divided over.
@@ -64,11 +74,27 @@ class Launch:
     level2: str = "tree"
     level1: str = "mesh"
     packed: bool = False
+    ring_chunk_tokens: Number = 0
+    ring_feed: str = RING_FEEDS[0]
+    spreads_rows: bool = False
     users: Number = 1
     sequences: Number = 1
     kv_heads: Number = 1
     units: Number = 1
     cache_bytes: Number = 0
+
+    @property
+    def ring_part_tokens(self) -> Number:
+        """KV tokens of one PE in a chunk of the ring."""
+        return floordiv(self.ring_chunk_tokens, self.placement.pes)
+
+
+def spreads_rows(query_tokens: Any, pes: Any) -> bool:
+    """Whether there are query tokens for each PE; so it is taken to be of traced numbers."""
+    try:
+        return not np.any(np.asarray(query_tokens) < np.asarray(pes))
+    except TracerArrayConversionError:
+        return True
 
 
 def launch_tensors(launch: Launch, **data: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:

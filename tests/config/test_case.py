@@ -132,7 +132,7 @@ TEXTS = (
     | st.text(min_size=1).map(str.strip).filter(lambda text: text and ".py:" not in text)
 )  # fmt: skip
 KINDS = {
-    **dict.fromkeys(("variant", "layout", "level1", "level2"), TEXTS),
+    **dict.fromkeys(("variant", "layout", "level1", "level2", "ring_feed"), TEXTS),
     **dict.fromkeys(("context", "start_cube", "start_pe"), st.integers(0, LARGEST)),
     **dict.fromkeys(("packed", "sinks", "softcap"), st.booleans()),
     "group_shape": st.tuples(st.integers(1, LARGEST), st.integers(1, LARGEST)),

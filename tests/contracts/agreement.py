@@ -19,7 +19,7 @@ from ahbm_jax.result import QUICK_TO_COMPILE
 from kernels import KERNELS
 
 TOLERANCE = 1e-9  # relative, in float64
-BUSY = ("cpu", "dma", "gemm", "math", "port")
+BUSY = ("cpu", "dma", "gemm", "math")
 
 EVERYWHERE = {  # for each variant of each kernel
     "default": Structure(),
@@ -63,6 +63,20 @@ STRUCTURES = (
         ),
         "chunk on ranks": Structure(query_length=None),
         # A queue that takes many tiles to fill: until it has, the sweep must not look regular.
+        "ring": Structure(query_length=None),
+        "ring by lanes": Structure(
+            query_length=None, ring_feed="lanes", messages=1, layout="round_robin"
+        ),
+        "ring of few": Structure(query_length=2, messages=2, level2="ring"),
+        "ring, all options": Structure(
+            query_length=None,
+            windowed=True,
+            sinks=True,
+            softcap=True,
+            layout="zigzag",
+            math_blocking=False,
+            queue=2,
+        ),
         "deep queue": Structure(queue=20),
         # MATH that runs behind a CPU which goes far ahead of it.
         "deep and queued": Structure(queue=20, math_blocking=False, level1="ring"),
@@ -87,6 +101,7 @@ class Row:
 FITTING = {  # a new kernel names its own
     "decode": EVERYWHERE,
     "prefill": ("chunk",),
+    "prefill_ring": ("ring", "ring by lanes", "ring of few", "ring, all options"),
     "mesh_mlo": ("default", "speculative"),
     "mesh_mlo_2d": ("default", "queued"),
     "mesh_kv": ("chunk on ranks", "speculative"),
@@ -144,6 +159,8 @@ def simulated(point: Point) -> dict[str, float]:
     sent = [c.message.size_bytes for c in done.commands if c.op == "send" and c.message]
     moves = [span.pieces for workers in done.spans.values() for span in workers["dma"]]
     busiest = {name: max(busy[name] for busy in done.busy_ns.values()) for name in BUSY}
+    ports = [w for rank in done.spans.values() for name, w in rank.items() if "port" in name]
+    busiest["port"] = max((sum(span.busy_ns for span in spans) for spans in ports), default=0.0)
     return {f"most_busy_{name}": ns for name, ns in busiest.items()} | {
         "result_code": 0,
         "latency_ns": done.latency_ns,

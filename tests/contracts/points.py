@@ -19,7 +19,8 @@ from ahbm_jax.kernel_names import resolve_kernel
 from ahbm_jax.knobs import Knobs, Point, point
 from ahbm_jax.machine.params import replace
 from ahbm_jax.machine.placement import LAYOUTS
-from ahbm_jax.tl.program import ONE, heads_of
+from ahbm_jax.tl.launch import RING_FEEDS
+from ahbm_jax.tl.program import FOLDED, PER_CUBE, heads_of
 
 RANGES = {  # of the machine's numbers: well past the shipped defaults on both sides
     "clock.frequency_ghz": (0.5, 2.0),
@@ -86,6 +87,7 @@ class Structure:
     level1: str = "mesh"
     level2: str = "tree"
     packed: bool = False
+    ring_feed: str = RING_FEEDS[0]
     users: int = 1
 
     def settings(self) -> Settings:
@@ -103,7 +105,7 @@ class Structure:
 
     def knobs(self) -> dict[str, Any]:
         """This structure's static knobs."""
-        names = ("layout", "level1", "level2", "packed", "users", "sinks", "softcap")
+        names = ("layout", "level1", "level2", "packed", "ring_feed", "users", "sinks", "softcap")
         return {name: getattr(self, name) for name in names}
 
 
@@ -135,9 +137,14 @@ def cases(
     draw: st.DrawFn, kernel: str, variant: str, structure: Structure, longest: int = 5000
 ) -> Case:
     """Machines and shapes of one kernel and structure, none of them infeasible."""
-    few = heads_of(resolve_kernel(kernel, variant)) == ONE
+    heads = heads_of(resolve_kernel(kernel, variant))
+    few = heads != FOLDED
+    workload = draw(st.sampled_from(FEW_HEADS if few else WORKLOADS))
     ranks, longest = (FEW_RANKS, min(longest, FEW_TOKENS)) if few else (MANY_RANKS, longest)
-    rows, cols = draw(st.sampled_from([(r, c) for r, c in SHAPES if r * c <= ranks]))
+    shapes = [(r, c) for r, c in SHAPES if r * c <= ranks]
+    if heads == PER_CUBE:
+        ranks, shapes = MANY_RANKS, [s for s in SHAPES if math.prod(s) == _LOADED[workload].group]
+    rows, cols = draw(st.sampled_from(shapes))
     pes = draw(st.integers(1, min(math.prod(structure.pe_mesh), ranks // (rows * cols))))
     if structure.alone:
         rows = cols = pes = 1
@@ -158,7 +165,7 @@ def cases(
     return Case(
         kernel=kernel,
         machine=MACHINE,
-        workload=draw(st.sampled_from(FEW_HEADS if few else WORKLOADS)),
+        workload=workload,
         knobs=CaseKnobs(**{name: x for name, x in given if x != getattr(Knobs(), name)}),
         set=draw(machines(structure)),
     )

@@ -17,8 +17,12 @@ KINDS = Kinds(clocks=[True, True, True], late=[False, False, True], counts=[Fals
 
 
 def span(stop: int, period: int = 1, turn: int = 0) -> Span:
-    numbers = (jnp.full((1, 1, 1), float(x)) for x in (0, turn, stop, period))
-    return Span(**dict(zip(("start", "turn", "stop", "period"), numbers, strict=True)))
+    first, last, step = (jnp.full((1, 1, 1), float(x)) for x in (0, stop, period))
+
+    def until(index: Array) -> Array:
+        return jnp.where(index < turn, float(turn), last)
+
+    return Span(start=first, stop=last, period=step, until=until)
 
 
 def plain(step: Callable[..., tuple[list[Array], Array]], state: list[Array], stop: int) -> list:
@@ -56,7 +60,7 @@ def begin() -> list[Array]:
 def test_progression_is_all_the_steps(tiles: Callable, period: int, stop: int) -> None:
     with jax.enable_x64(True):
         step = blocks(1.7, tiles)
-        jumped = progress(step, begin(), span(stop, period), KINDS)
+        jumped, _ = progress(step, begin(), span(stop, period), KINDS)
         expected = plain(step, begin(), stop)
     np.testing.assert_allclose([float(x[0, 0, 0]) for x in jumped], expected, rtol=1e-13)
 
@@ -65,7 +69,7 @@ def test_progression_is_all_the_steps(tiles: Callable, period: int, stop: int) -
 def test_growth_that_ends_at_the_turn(turn: int) -> None:
     with jax.enable_x64(True):
         step = blocks(1.7, lambda i: jnp.minimum(i, turn))
-        jumped = progress(step, begin(), span(300, turn=turn), KINDS)
+        jumped, _ = progress(step, begin(), span(300, turn=turn), KINDS)
         expected = plain(step, begin(), 300)
     np.testing.assert_allclose([float(x[0, 0, 0]) for x in jumped], expected, rtol=1e-13)
 
@@ -86,8 +90,8 @@ def test_few_steps_are_taken_where_it_is_regular() -> None:
 def test_float32_keeps_long_sums() -> None:
     step = blocks(1.7, lambda i: i)
     with jax.enable_x64(True):
-        exact = progress(step, begin(), span(4000), KINDS)
-    rounded = progress(step, [x.astype(jnp.float32) for x in begin()], span(4000), KINDS)
+        exact, _ = progress(step, begin(), span(4000), KINDS)
+    rounded, _ = progress(step, [x.astype(jnp.float32) for x in begin()], span(4000), KINDS)
     np.testing.assert_allclose(float(rounded[1][0, 0, 0]), float(exact[1][0, 0, 0]), rtol=1e-5)
 
 

@@ -47,10 +47,10 @@ def test_line_of_a_mesh(most: tuple[int, int], size: tuple[int, int, int]) -> No
                 continue
             (step,) = sends
             receiver = order[there]
-            assert way.outgoing(place) is step
+            assert way.routes(place, outgoing=True) == [(step.route, True)]
             assert step.hops == 1
             assert target(step, place) == receiver.index
-            assert way.incoming(receiver) is step
+            assert way.routes(receiver, outgoing=False) == [(step.route, True)]
             assert [s for s in way.steps if s.receives(receiver)] == [step]
         assert sum(bool(way.receives(p)) for p in places) == count - 1
 
@@ -76,7 +76,8 @@ def test_line_of_all_ranks(cubes: tuple[int, int], pes: int) -> None:
             assert len(used) == (0 <= there < ranks)
             for link in used:
                 here = line.pe if link.mesh == "pe" else line.cube
-                other = target(link.way.outgoing(here), here)
+                [(route, _)] = link.way.routes(here, outgoing=True)
+                other = here.moved(*route.offset).index
                 cube, pe = by_index[index]
                 assert by_index[there] == ((cube, other) if link.mesh == "pe" else (other, pe))
                 back = lines[by_index[there]].links((4, 4), (2, 4))

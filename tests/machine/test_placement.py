@@ -66,6 +66,26 @@ def test_growth_is_append_only(
     assert placement.length(cube, pe, tokens) == slot
 
 
+@given(**sizes)
+def test_fewest_and_most(
+    layout: str, cubes: int, pes: int, tokens: int, spare: int, start_cube: int, start_pe: int
+) -> None:
+    placement = build(layout, cubes, pes, tokens + spare, start_cube, start_pe)
+    held = [placement.length(c, p, tokens) for c in range(cubes) for p in range(pes)]
+    assert (placement.fewest(tokens), placement.most(tokens)) == (min(held), max(held))
+
+
+@given(**sizes)
+def test_ranks_on_a_side_of_the_frontier_are_alike(
+    layout: str, cubes: int, pes: int, tokens: int, spare: int, start_cube: int, start_pe: int
+) -> None:
+    placement = build(layout, cubes, pes, tokens + spare, start_cube, start_pe)
+    frontier = placement.frontier(tokens)
+    held = [placement.length_at(order, tokens) for order in range(cubes * pes)]
+    assert len(set(held[: max(frontier, 0)])) <= 1
+    assert len(set(held[frontier + 1 :])) <= 1
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_arrays_agree_with_integers(layout: str) -> None:
     whole = build(layout, 3, 4, 250, 2, 1)
@@ -88,3 +108,14 @@ def test_the_two_round_robins_differ() -> None:
 def test_contiguous_blocks() -> None:
     placement = build("contiguous", 2, 2, 10, 0, 0)  # 3 tokens a rank
     assert [placement.owner(t)[:2] for t in (0, 2, 3, 9)] == [(0, 0), (0, 0), (0, 1), (1, 1)]
+
+
+def test_zigzag_blocks() -> None:
+    """Of 8 blocks each rank of 4 has an early and a late one: the visible half is spread evenly."""
+    placement = build("zigzag", 2, 2, 30, 0, 0)  # 4 tokens a block
+    assert [placement.owner(t)[:2] for t in (0, 4, 8, 12)] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [placement.owner(t)[:2] for t in (16, 20, 24, 29)] == [(1, 1), (1, 0), (0, 1), (0, 0)]
+    assert placement.shard_tokens == 8
+    assert placement.owner(28) == (0, 0, 4)
+    cubes = [[sum(placement.length(c, p, n) for p in (0, 1)) for c in (0, 1)] for n in (16, 24)]
+    assert cubes == [[8, 8], [8, 16]]
