@@ -9,6 +9,8 @@ import numpy as np
 from calibration.loss import SCALE
 from calibration.parameters import Parameters
 
+MAD = 1.4826  # standard deviations of a normal distribution in a median absolute deviation
+LEAST = 0.05  # of 1 - leverage: a row that fixes a parameter alone says nothing of its error
 UNSEEN = 0.5  # relative standard error from which on a number is not known
 SHARE = 0.3  # of a direction, from which on a parameter is named in words
 
@@ -34,20 +36,23 @@ def diagnose(jacobian: np.ndarray, deviation: np.ndarray, parameters: Parameters
     """From the Jacobian [rows, parameters] and the log-ratios [rows] of the training rows.
 
     Errors are those of the linearised robust fit: with s the weight of a deviation in the loss, the
-    sandwich (J' W J)^-1 J' V J (J' W J)^-1, which holds where deviations differ from row to row.
+    sandwich (J' W J)^-1 J' V J (J' W J)^-1, which holds where deviations differ from row to row. V
+    has the deviations as they were if each row had been left out (HC3), which few rows need.
     """
     rows, count = jacobian.shape
     r2 = (deviation / SCALE) ** 2
     weight = 1 / np.sqrt(1 + r2)  # of a deviation in the gradient
     curvature = (1 + r2) ** -1.5
     bread = jacobian.T @ (jacobian * curvature[:, None])
-    score = jacobian * (weight * deviation)[:, None]
-    meat = score.T @ score * rows / max(rows - count, 1)
     values, vectors = np.linalg.eigh(bread)
     floor = max(float(values[-1]), 1e-30) * 1e-12
     inverse = vectors @ np.diag(1 / np.maximum(values, floor)) @ vectors.T
-    covariance = inverse @ meat @ inverse
-    noise = float(np.sqrt(np.sum((weight * deviation) ** 2) / max(rows - count, 1)))
+    leverage = curvature * np.sum((jacobian @ inverse) * jacobian, axis=1)
+    left_out = weight * deviation / np.maximum(1 - leverage, LEAST)
+    score = jacobian * left_out[:, None]
+    covariance = inverse @ (score.T @ score) @ inverse
+    noise = MAD * np.median(np.abs(deviation)) * np.sqrt(rows / max(rows - count, 1))
+    noise = float(noise)
     along = np.sqrt(np.maximum(noise**2, 1e-12) / np.maximum(values, floor))
     blind = np.abs(vectors) @ np.where(along > UNSEEN, along, 0.0)
     errors = np.maximum(np.sqrt(np.diag(covariance)), blind)

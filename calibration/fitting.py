@@ -16,12 +16,13 @@ import numpy as np
 from ahbm_jax.config.fit import Fit, Split
 from ahbm_jax.config.load import load_fit, load_machine
 from ahbm_jax.machine.params import Machine
+from ahbm_jax.result import QUICK_TO_COMPILE
 from calibration.baseline import baseline_ns
 from calibration.diagnosis import Diagnosis, diagnose
 from calibration.measurements import Measurements, find, load
 from calibration.model import Model, model
 from calibration.parameters import Parameters, settle
-from calibration.search import TEMPERATURES, Search, Searcher, starts
+from calibration.search import SCREEN, TEMPERATURES, Search, Searcher, starts
 from calibration.splits import held_out
 
 EXACT = 1e-6  # loss of a row, in squares of the loss's scale, that is as good as none
@@ -70,7 +71,7 @@ class GroupFit:
       target_ns: their latencies.
       model: what was fitted.
       splits: a fit for each split; the first is the one whose parameters are reported.
-      searches: of the first split, from all starts.
+      searches: from all starts, on rows that no split holds out; each split begins at the best.
       diagnosis: of the first split.
       jacobian: of log latency by log parameter, [rows, parameters], at what was found.
     """
@@ -175,7 +176,7 @@ def fit(
     every = _measurements(spec, data)
     rows = every.take(np.flatnonzero(every.matching(spec.where)))
     groups = _groups(rows, spec.each)
-    steps = _Steps(progress, len(groups) * (spec.starts + len(spec.splits) - 1))
+    steps = _Steps(progress, len(groups) * (spec.starts + len(spec.splits)))
     with jax.enable_x64(True):
         found = [
             _fit_group(spec, machine, label, part, steps, temperatures) for label, part in groups
@@ -225,42 +226,63 @@ def _fit_group(
     temperatures: tuple[float, ...],
 ) -> GroupFit:
     parameters = settle(spec.parameters, machine, rows)
-    chosen = model(spec.kernel, spec.variant, machine, rows, parameters)
+    whole = model(spec.kernel, spec.variant, machine, rows, parameters)
     unit = rows.spec.target_ns(float(machine.clock.frequency_ghz))
     target = rows.columns[rows.spec.target] * unit
-    searcher = Searcher(chosen)
+    outs = [held_out(split, rows, spec.seed) for split in spec.splits]
+    screened = _screened(outs, spec.seed)
+    searcher = Searcher(whole)
+    screen = searcher
+    if len(screened) < len(rows):
+        part = rows.take(screened)
+        few = settle(spec.parameters, machine, part)
+        screen = Searcher(model(spec.kernel, spec.variant, machine, part, few))
+    kept = ~np.any(outs, axis=0)
+    seen = (kept if kept.any() else ~outs[0])[screened]
+    tried = []
+    for start in starts(whole, spec.starts, spec.seed):
+        tried.append(screen.search(start, target[screened], seen.astype(float), temperatures))
+        steps.one()
+    begin = min(tried, key=lambda search: search.loss).logs
+    predict = jax.jit(whole.log_latency_ns, compiler_options=QUICK_TO_COMPILE)
     splits: list[SplitFit] = []
-    searches: list[Search] = []
-    predict = jax.jit(chosen.log_latency_ns)
-    for i, split in enumerate(spec.splits):
-        out = held_out(split, rows, spec.seed)
-        weight = (~out).astype(float)
-        tried = []
-        for start in starts(chosen, 1 if i else spec.starts, spec.seed):
-            tried.append(searcher.search(start, target, weight, temperatures))
-            steps.one()
-        best = min(tried, key=lambda search: search.loss)
-        searches = searches or tried
-        predicted = np.exp(np.asarray(predict(jnp.asarray(best.logs))))
-        plain = baseline_ns(rows, target, ~out)
+    for split, out in zip(spec.splits, outs, strict=True):
+        logs = searcher.search(begin, target, (~out).astype(float)).logs
         splits.append(
             SplitFit(
-                split=split, out=out, logs=best.logs, predicted_ns=predicted, baseline_ns=plain
+                split=split,
+                out=out,
+                logs=logs,
+                predicted_ns=np.exp(np.asarray(predict(jnp.asarray(logs)))),
+                baseline_ns=baseline_ns(rows, target, ~out),
             )
         )
+        steps.one()
     first = splits[0]
-    jacobian = np.asarray(jax.jit(jax.jacfwd(chosen.log_latency_ns))(jnp.asarray(first.logs)))
+    slopes = jax.jit(jax.jacfwd(whole.log_latency_ns), compiler_options=QUICK_TO_COMPILE)
+    jacobian = np.asarray(slopes(jnp.asarray(first.logs)))
     deviation = np.log(first.predicted_ns / target)
     return GroupFit(
         label=label,
         rows=rows,
         target_ns=target,
-        model=chosen,
+        model=whole,
         splits=splits,
-        searches=searches,
+        searches=tried,
         diagnosis=diagnose(jacobian[~first.out], deviation[~first.out], parameters),
         jacobian=jacobian,
     )
+
+
+def _screened(outs: list[np.ndarray], seed: int) -> np.ndarray:
+    """Numbers of the rows that the searches from all starts are compiled for.
+
+    All if they are few, some then without weight; else `SCREEN` of those that no split holds out.
+    """
+    free = np.flatnonzero(~np.any(outs, axis=0))
+    if len(outs[0]) <= 2 * SCREEN or len(free) <= SCREEN:
+        return np.arange(len(outs[0]))
+    return np.sort(np.random.default_rng(seed).permutation(free)[:SCREEN])
 
 
 def _joined(name: str, label: str) -> str:

@@ -13,6 +13,7 @@ from ahbm_jax.config import schema
 from ahbm_jax.config.load import sources
 from ahbm_jax.machine.params import Machine, Validity, field_names, replace
 from calibration.fitting import FitResult, GroupFit
+from calibration.parameters import level_text
 
 DIGITS = 6
 VALID = tuple(field.removeprefix("least_") for field in field_names(Validity)[::2])  # sizes
@@ -47,9 +48,14 @@ def fitted_machine(result: FitResult, group: GroupFit, level: Any = None) -> Mac
     found = {
         parameter.free.key: float(f"{np.exp(group.splits[0].logs[i]):.{DIGITS}g}")
         for i, parameter in enumerate(group.parameters.each)
-        if parameter.level is None or str(parameter.level) == str(level)
+        if _at(parameter.level, level)
     }
     return replace(result.machine, found | {"validity": _validity(group)})
+
+
+def _at(own: Any, level: Any) -> bool:
+    """Whether a parameter's level is that of a machine; of no level it is in all."""
+    return own is None or str(own) == str(level)
 
 
 def _validity(group: GroupFit) -> Validity:
@@ -70,7 +76,7 @@ def _text(result: FitResult, group: GroupFit, name: str, level: Any) -> str:
     split, data = result.spec.splits[0].name, result.data
     where = f"{data.name} {data.hash}"
     basis = f"fit `{result.spec.name}` to {where}, without the rows of split `{split}`"
-    fitted = {p.free.key: i for i, p in enumerate(group.parameters.each)}
+    fitted = {p.free.key: i for i, p in enumerate(group.parameters.each) if _at(p.level, level)}
     whole: dict[str, Any] = {"schema": schema.MACHINE, "name": name}
     for section in field_names(machine):
         inner = getattr(machine, section)
@@ -101,5 +107,5 @@ def _yaml(data: dict[str, Any]) -> str:
 def _name(spec: str, label: str, column: Any, level: Any) -> str:
     parts = [spec, label.replace(", ", "_")]
     if column is not None:
-        parts.append(f"{column}_{level:g}" if isinstance(level, float) else f"{column}_{level}")
+        parts.append(f"{column}_{level_text(level)}")
     return "_".join(part for part in parts if part)

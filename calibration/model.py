@@ -51,6 +51,11 @@ class Model:
     sizes: dict[str, np.ndarray]
     parameters: Parameters
 
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return len(next(iter(self.sizes.values())))
+
     def log_latency_ns(self, logs: Array, temperature_ns: Array | None = None) -> Array:
         """Logarithm of each row's latency, [rows], at logarithms of the parameters.
 

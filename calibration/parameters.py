@@ -32,13 +32,19 @@ class Parameter:
         """Key, with the level where there is one."""
         if self.level is None:
             return self.free.key
-        level = self.level if isinstance(self.level, str) else f"{self.level:g}"
-        return f"{self.free.key}[{self.free.by}={level}]"
+        return f"{self.free.key}[{self.free.by}={level_text(self.level)}]"
 
     @property
     def unit(self) -> str:
         """Unit of the key."""
         return unit(self.free.key)
+
+
+def level_text(level: float | str) -> str:
+    """A value of a column, `none` for none, as names of parameters and files have it."""
+    if isinstance(level, str):
+        return level
+    return "none" if np.isnan(level) else f"{level:g}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optimistix
 
+from ahbm_jax.result import QUICK_TO_COMPILE
 from calibration.loss import robust
 from calibration.model import Model
 
@@ -18,6 +19,8 @@ SPREAD = 5.0  # starts are up to this factor apart
 TEMPERATURES = (0.0,)  # of the smooth maximum, relative to the measured latency
 STEPS = 200  # at most, at each temperature
 RTOL = 1e-6
+SCREEN = 800  # rows of the searches from all starts, where there are more than twice as many
+FEW = 500  # rows, below which compiling takes longer than the search
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,10 @@ class Searcher:
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        options = QUICK_TO_COMPILE if model.count < FEW else None
         self._least: dict[bool, Callable[..., tuple[Array, Array, Array]]] = {
-            smooth: jax.jit(self._minimiser(smooth)) for smooth in (False, True)
+            smooth: jax.jit(self._minimiser(smooth), compiler_options=options)
+            for smooth in (False, True)
         }
 
     def residuals(

@@ -36,6 +36,7 @@ def run(
     from ahbm_jax.errors import Infeasible
     from ahbm_jax.report.run_page import run_page
     from ahbm_jax.result import run_many
+    from ahbm_jax.validity import outside
 
     chosen = settle(kernel, machine, workload, overrides, knobs)
     outcome = in_parallel([lambda: run_many(chosen.kernel, [chosen.point])])[0][0]
@@ -45,6 +46,7 @@ def run(
     model = chosen.workload
     named = {"machine": chosen.machine.name, "workload": model.name, "layers": model.layers}
     document = {"schema": SCHEMA, **named, "overrides": chosen.overrides, **found}
+    document["extrapolated"] = outside(chosen.point)
     write_json(json_path, document)
     console = output()
     for part in run_page(document, chosen.machine.scratch.capacity_bytes):

@@ -45,7 +45,7 @@ def _log_sum(x: Array, axis: int) -> Array:
     top = jax.lax.stop_gradient(jnp.max(x, axis=axis, keepdims=True))
     absent = jnp.isneginf(top)
     top, x = jnp.where(absent, 0.0, top), jnp.where(absent, 0.0, x)
-    t = _temperatures[-1].reshape(-1)  # the batch is last
+    t = _temperatures[-1].reshape(*(1,) * (x.ndim - 1), -1)  # the batch is last
     out = top + t * jnp.log(jnp.sum(jnp.exp((x - top) / t), axis=axis, keepdims=True))
     return jnp.squeeze(jnp.where(absent, -jnp.inf, out), axis=axis)
 

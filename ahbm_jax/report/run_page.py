@@ -36,6 +36,8 @@ COUNTS = {
 def run_page(document: dict[str, Any], capacity_bytes: float) -> Iterator[RenderableType]:
     """What `ahbm run` prints, from the document that `--json` writes."""
     yield _head(document)
+    for text in document["extrapolated"]:
+        yield Text(f"Extrapolated: {text}", style="bold yellow")
     yield _bounds(document)
     yield _critical_path(document)
     yield Text()
