@@ -16,7 +16,7 @@ run: .venv/installed  ## the main job: decode of Llama3-70B on the 4-SIP machine
 	$(BIN)/ahbm bench milestone-gqa-llama70b $(ARGS)
 
 test: .venv/installed  ## run the tests; ARGS="-k decode" selects
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
 
 agree: .venv/installed  ## 5,000 random cases of the timing interpreter against the simulation
 	$(BIN)/python tests/contracts/agree.py $(ARGS)

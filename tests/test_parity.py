@@ -35,7 +35,7 @@ from kernels.reference import Reference, reference
 
 SEED, COUNT = 0, 18
 HOST_DEVICES, FEW_RANKS = 16, 4
-OTHER_KERNELS = ("prefill", "mesh_mlo", "mesh_mlo_2d", "mesh_kv")
+OTHER_KERNELS = ("prefill", "prefill_ring", "mesh_mlo", "mesh_mlo_2d", "mesh_kv")
 HARD, RANDOM = hard_cases(SEED), random_cases(SEED, COUNT)
 
 

@@ -148,7 +148,7 @@ def cases(
         ranks, shapes = MANY_RANKS, [s for s in SHAPES if math.prod(s) == _LOADED[workload].group]
     rows, cols = draw(st.sampled_from(shapes))
     pes = draw(st.integers(1, min(math.prod(structure.pe_mesh), ranks // (rows * cols))))
-    if structure.alone:
+    if structure.alone and heads != PER_CUBE:
         rows = cols = pes = 1
     # Few ranks have many tiles each, and users sweep them in turn: both take long to simulate.
     most = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from ahbm_jax.config.load import load_machine
@@ -21,6 +22,7 @@ LINK = {
     "hop_cycles": 4,
     "queue_depth_messages": 4,
 }
+ISSUE = load_machine("one_pe").issue
 COSTS = {
     "grid.pe_cols": 4,
     "clock.frequency_ghz": 1.0,
@@ -42,7 +44,7 @@ COSTS = {
     "scheduler.latency_cycles": 6,
     "scheduler.queue_depth_composites": 3,
     **{f"{mesh}_link.{name}": value for mesh in ("pe", "cube") for name, value in LINK.items()},
-    **{f"issue.{op}_cycles": 1 for op in {spec.issue for spec in OPS.values()} | {"loop"}},
+    **{f"issue.{field.name}": 1 for field in dataclasses.fields(ISSUE)},
     "issue.composite_cycles": 2,
     "issue.ex_composite_cycles": 2,
 }
