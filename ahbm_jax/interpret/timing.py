@@ -31,7 +31,7 @@ from ahbm_jax.tl.scratch import Scratch
 
 Array = jax.Array
 MESHES, DIRECTIONS = ("pe", "cube"), ("N", "S", "E", "W")
-SCOPE_DEPTHS, ARENAS = 4, 2  # nested scopes, and arenas of each, that the state has room for
+SCOPE_DEPTHS, ARENAS = 5, 2  # nested scopes, and arenas of each, that the state has room for
 PENDING = ("exists", "span", "work")  # of a P V that waits for GEMM: its sizes, as times
 ENGINES = ("cpu", "dma", "gemm", "math", "port")
 COMMAND_COUNTS = (

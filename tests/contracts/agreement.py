@@ -72,7 +72,7 @@ STRUCTURES = (
         "ring by lanes": Structure(
             query_length=None, ring_feed="lanes", messages=1, layout="round_robin"
         ),
-        "ring of few": Structure(query_length=2, messages=2, level2="ring"),
+        "ring of few": Structure(query_length=2, messages=2, level2="ring", users=2),
         "ring, all options": Structure(
             query_length=None,
             windowed=True,
