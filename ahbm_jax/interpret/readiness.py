@@ -35,7 +35,7 @@ class TracedStep:
     receivers: Array
 
     def routes(self, at: Position, *, outgoing: bool) -> list[tuple[Route, Array]]:
-        """Ways that a message may take, and whether it does."""
+        """Routes that a message may take, and whether it does."""
         return [(route, self.which == number) for number, route in enumerate(self.route_list)]
 
     def sends(self, at: Position) -> Array:

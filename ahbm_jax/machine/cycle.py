@@ -47,7 +47,7 @@ class Cycle:
         return found if isinstance(found, int) else found.astype(jnp.asarray(at.index).dtype)
 
     def routes(self, at: Position, *, outgoing: bool) -> list[tuple[Route, Any]]:
-        """Ways that a message from (or to) the rank at `at` may take, and whether it does."""
+        """Routes that a message from (or to) the rank at `at` may take, and whether it does."""
         last = self.places.shape[-1] - 1  # a position that is asked about may be outside the mesh
         place = (whole(at.cols), whole(at.count), whole(clip(at.index, 0, last)))
         number = look_up(self.leaving if outgoing else self.coming, *place)

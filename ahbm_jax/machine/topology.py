@@ -90,7 +90,7 @@ class Exchange(Protocol):
     """Messages that ranks of a mesh send each other in one step."""
 
     def routes(self, at: Position, *, outgoing: bool) -> list[tuple[Route, Any]]:
-        """Ways that a message from (or to) the rank at `at` may take, and whether it does."""
+        """Routes that a message from (or to) the rank at `at` may take, and whether it does."""
         ...
 
     def sends(self, at: Position) -> Number:
@@ -116,7 +116,7 @@ class Step:
         return Route(self.direction, self.hops)
 
     def routes(self, at: Position, *, outgoing: bool) -> list[tuple[Route, Any]]:
-        """Ways that a message from (or to) the rank at `at` may take, and whether it does."""
+        """Routes that a message from (or to) the rank at `at` may take, and whether it does."""
         return [(self.route, True)]
 
     def sends(self, at: Position) -> Number:
