@@ -32,9 +32,21 @@ settings.register_profile("ci", settings.get_profile("local"), derandomize=True,
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def forget_programs() -> Iterator[None]:
-    """Drop what a module compiled: a program holds memory maps, and a process has 65,530."""
-    yield
+def forget() -> None:
+    """Drop what was compiled: a program holds memory maps, and a process has 65,530."""
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_programs() -> Iterator[None]:
+    """Forget a module's programs after it."""
+    yield
+    forget()
+
+
+@pytest.fixture
+def forget_each() -> Iterator[None]:
+    """Forget a test's programs after it, in modules whose tests share few."""
+    yield
+    forget()

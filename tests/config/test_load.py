@@ -65,7 +65,10 @@ def test_leaves_are_floats_and_statics_integers() -> None:
 
 def test_shipped_bench() -> None:
     bench = load_bench("milestone-gqa-llama70b")
-    kernels = {"decode": ("decode", "mesh_mlo", "mesh_mlo_2d"), "prefill": ("prefill", "mesh_kv")}
+    kernels = {
+        "decode": ("decode", "mesh_mlo", "mesh_mlo_2d"),
+        "prefill": ("prefill", "prefill_ring", "mesh_kv"),
+    }
     assert [(panel.name, panel.kernel, panel.users) for panel in bench.panels] == [
         (f"{name}_{what}", kernel, users)
         for what, of_panel in kernels.items()

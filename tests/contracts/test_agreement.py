@@ -11,6 +11,8 @@ from contracts.agreement import ROWS, STRUCTURES, Row
 
 from ahbm_jax.knobs import CHOICES
 
+pytestmark = pytest.mark.usefixtures("forget_each")
+
 CASES = 8  # of each row
 SEED = 1
 

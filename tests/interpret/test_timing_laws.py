@@ -18,6 +18,8 @@ from ahbm_jax.knobs import point
 from ahbm_jax.machine.params import replace
 from kernels import KERNELS
 
+pytestmark = pytest.mark.usefixtures("forget_each")
+
 MACHINE = ahbm_jax.load_machine("ahbm_4sip")
 WORKLOAD = ahbm_jax.load_workload("llama3_70b")
 CASES = [(kernel, variant) for kernel, variants in KERNELS.items() for variant in variants]
