@@ -6,7 +6,9 @@ Latencies by the timing interpreter; `--rate` adds how fast it answers on this m
 from __future__ import annotations
 
 import argparse
+import functools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -36,11 +38,17 @@ def latencies(
     base = BASE if kernel == "prefill_ring" else {n: x for n, x in BASE.items() if "ring" not in n}
     rows = [base | point for point in points]
     columns = {name: jnp.array([float(row[name]) for row in rows]) for name in rows[0]}
+    return np.asarray(program(kernel, **choices)(columns)) / 1e3
+
+
+@functools.lru_cache(maxsize=1)
+def program(kernel: str, **choices: Any) -> Callable[[dict[str, jax.Array]], jax.Array]:
+    """Latency in ns of points given by their knobs, compiled when first called."""
 
     def one(values: dict[str, Any]) -> jax.Array:
         return ahbm_jax.latency_ns(kernel, MACHINE, WORKLOAD, C=8, P=8, **choices, **values)
 
-    return np.asarray(jax.jit(jax.vmap(one))(columns)) / 1e3
+    return jax.jit(jax.vmap(one))
 
 
 def table(head: list[str], rows: list[list[str]]) -> None:
