@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 14
 
-run: .venv/installed  ## the main job: decode of Llama3-70B on the 4-SIP machine
+run: .venv/installed  ## the main job: decode and prefill of Llama3-70B on the 4-SIP machine
 	$(BIN)/ahbm bench milestone-gqa-llama70b $(ARGS)
 
 test: .venv/installed  ## run the tests; ARGS="-k decode" selects
