@@ -124,15 +124,9 @@ def progress(step: Step, state: list[Array], span: Span, kinds: Kinds) -> tuple[
     latest = _latest([state[i] for i in clocks])
     state = _shifted(state, clocks, latest)
     unknown = _Mark([jnp.full_like(x, jnp.nan) for x in state], jnp.full_like(start, jnp.nan))
-    begin = (
-        start,
-        start,
-        jnp.broadcast_to(span.limit(start), start.shape),
-        state,
-        _Sum(latest, zero),
-        zero,
-    )
-    begin = (*begin, [unknown, unknown], zero, jnp.ones_like(start, bool))
+    limit = jnp.broadcast_to(span.limit(start), start.shape)
+    marks, steady = [unknown, unknown], jnp.ones_like(start, bool)
+    begin = (start, start, limit, state, _Sum(latest, zero), zero, marks, zero, steady)
     end = jax.lax.while_loop(lambda carry: jnp.any(carry[0] < stop), one, begin)
     _, _, _, state, base, *_, steady = end
     return _shifted(state, clocks, -base.total), steady
