@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ahbm_jax.events import Timeline, simulate
     from ahbm_jax.explanation import Explanation, explain
     from ahbm_jax.outputs import attention
+    from ahbm_jax.report.sweep_view import Pictures, pictures, report_page
     from ahbm_jax.result import Result, latency_ns, run
     from ahbm_jax.search import crossover, divide_budget, pareto_front, tune
     from ahbm_jax.sweeps import sweep
@@ -33,10 +34,14 @@ _HOMES = {
     "pareto_front": "ahbm_jax.search",
     "tune": "ahbm_jax.search",
     "Timeline": "ahbm_jax.events",
+    "Pictures": "ahbm_jax.report.sweep_view",
+    "pictures": "ahbm_jax.report.sweep_view",
+    "report_page": "ahbm_jax.report.sweep_view",
 }
 
 __all__ = [
     "Explanation",
+    "Pictures",
     "Result",
     "Timeline",
     "attention",
@@ -47,6 +52,8 @@ __all__ = [
     "load_machine",
     "load_workload",
     "pareto_front",
+    "pictures",
+    "report_page",
     "run",
     "simulate",
     "sweep",

@@ -19,6 +19,7 @@ from ahbm_jax.cli.fit import fit
 from ahbm_jax.cli.machine import machine
 from ahbm_jax.cli.ops import ops
 from ahbm_jax.cli.parity import parity
+from ahbm_jax.cli.report import report
 from ahbm_jax.cli.run import run
 from ahbm_jax.cli.simulate import simulate
 from ahbm_jax.cli.sweep import sweep
@@ -38,7 +39,7 @@ def ahbm() -> None:
     """
 
 
-for command in (bench, run, explain, simulate, sweep, tune, parity, fit, machine, ops):
+for command in (bench, run, explain, simulate, sweep, report, tune, parity, fit, machine, ops):
     ahbm.add_command(command)
 
 

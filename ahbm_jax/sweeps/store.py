@@ -18,6 +18,7 @@ import zarr
 
 from ahbm_jax.errors import UsageError
 from ahbm_jax.sweeps.dataset import (
+    SCHEMA,
     attributes,
     coordinates,
     dimensions_of,
@@ -89,8 +90,21 @@ def write(store: Path, space: Space, number: int, arrays: Arrays) -> None:
 
 
 def read(store: Path) -> xr.Dataset:
-    """The dataset of a store; its arrays are read when they are used."""
-    return xr.open_zarr(store, chunks=None, consolidated=False)
+    """The dataset of a store, whole or partly done; its arrays are read when they are used.
+
+    Raises:
+      UsageError: nothing is there, or no sweep's store.
+    """
+    if not store.exists():
+        raise UsageError(f"there is no {store}; `ahbm sweep SPEC --out {store}` makes it")
+    try:
+        found = xr.open_zarr(store, chunks=None, consolidated=False)
+    except (OSError, ValueError) as error:  # of which zarr's own are kinds
+        raise UsageError(f"{store} is no sweep's store; give what `ahbm sweep` wrote") from error
+    if found.attrs.get("schema") != SCHEMA:
+        schema = found.attrs.get("schema")
+        raise UsageError(f"{store} has the schema {schema!r}; allowed: {SCHEMA}, of `ahbm sweep`")
+    return found
 
 
 def _make(store: Path, request: Request) -> None:
