@@ -29,6 +29,7 @@ class Page:
     def __init__(self, incoming: int, outgoing: int) -> None:
         self.incoming, self.outgoing = incoming, outgoing
         self.received, self.calls = b"", 0
+        self.events: list[dict[str, Any]] = []
         self.session: dict[str, str] = {}
         targets = self.call("Target.getTargets")["targetInfos"]
         (page,) = (each["targetId"] for each in targets if each["type"] == "page")
@@ -44,6 +45,7 @@ class Page:
             message = self._message()
             if message.get("id") == self.calls:
                 return message["result"]
+            self.events.append(message)
 
     def _message(self) -> dict[str, Any]:
         while b"\0" not in self.received:
@@ -66,6 +68,13 @@ class Page:
         while not self.evaluate(expression):
             assert time.monotonic() < end, f"never true: {expression}"
             time.sleep(0.05)
+
+    def complaints(self) -> list[dict[str, Any]]:
+        """Errors and warnings of the page's console, and exceptions, since it was opened."""
+        for domain in ("Log", "Runtime"):
+            self.call(f"{domain}.enable")  # which sends what there was before, too
+        kinds = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
+        return [event for event in self.events if event.get("method") in kinds]
 
     def picture(self) -> bytes:
         """What the page looks like, as PNG."""

@@ -7,7 +7,8 @@ const DIMS = grid.dims.map(dim => dim.name);
 const SAMPLE = "sample", LATENCY = "latency_ns", UNEVALUATED = -1;
 const knobOf = name => grid.knobs.find(knob => knob.name === name);
 const titled = knob => knob.name + (knob.unit ? `, ${knob.unit}` : "");
-const shown = x => x === null ? "-" : Number(x.toPrecision(5)).toLocaleString("en");
+const digits = { maximumSignificantDigits: 6 };
+const shown = x => x === null ? "-" : x.toLocaleString("en", Number.isInteger(x) ? {} : digits);
 const finite = values => values.flat().filter(x => x !== null);
 const wide = values => {
   const low = Math.min(...values), high = Math.max(...values);

@@ -88,7 +88,7 @@ def _index(grid: Grid, dim: str, value: Any) -> int:
 def curves(grid: Grid) -> Picture:
     """A quantity against a knob, a line for each value of another, with the bounds."""
     x = _first_axis(grid)
-    by = _names_of_lines(grid, x)
+    by = _names_of_lines(grid)
     quantities = [name for name in grid.quantities if not name.startswith((ELASTICITY, "bound_ns"))]
     bounded = any(name.startswith("bound_ns.") for name in grid.quantities)
     says = (
@@ -104,7 +104,7 @@ def curves(grid: Grid) -> Picture:
         says=says + " A cross at the bottom is a point that cannot run.",
         view={
             "x": x,
-            "by": by[0] if by else None,
+            "by": next((name for name in by if name != x), None),
             "quantity": LATENCY,
             "relative": False,
             "at": first_place(grid),
@@ -215,21 +215,20 @@ def _first_axis(grid: Grid) -> str:
 
 def _two_axes(grid: Grid) -> tuple[str, str | None, list[Any]]:
     """The two longest knobs, of which the context is across; and all there are."""
-    order = sorted(grid.knobs, key=lambda knob: -len(set(knob.values)))
-    two = [knob.name for knob in order][:2]
+    varied = [knob for knob in grid.knobs if len(set(knob.values)) > 1]
+    two = [knob.name for knob in sorted(varied, key=lambda knob: -len(set(knob.values)))][:2]
     if len(two) == 2 and two[1] == "context":
         two.reverse()
     names: list[Any] = [knob.name for knob in grid.knobs]
     return two[0], two[1] if len(two) == 2 else None, names
 
 
-def _names_of_lines(grid: Grid, x: str) -> list[str]:
+def _names_of_lines(grid: Grid) -> list[str]:
     """Knobs that may have a line for each value: variants first, then what software chooses."""
-    few = [dim.name for dim in grid.dims if 1 < dim.size <= MOST_LINES]
-    names = [name for name in few if name not in (x, SAMPLE)]
+    few = [d.name for d in grid.dims if 1 < d.size <= MOST_LINES and d.name != SAMPLE]
 
     def order(name: str) -> tuple[bool, ...]:
         knob = grid.knob(name)
         return name != "variant", knob.load, "." in name
 
-    return sorted(names, key=order)
+    return sorted(few, key=order)

@@ -27,7 +27,7 @@ from ahbm_jax.sweeps.variables import CODE, ELASTICITY, LATENCY
 
 MOST_NUMBERS = 500_000  # that a page holds: some 3 MB
 SLAB = 2**24  # result codes read together
-DIGITS = 5
+DIGITS = 6
 MOST_TICKS = 16
 POWERS = 8.0  # highest by lowest value, from which on a knob is spread over powers
 WAITS = 2.0  # times every bound: from there on no bound says what takes the time
@@ -93,12 +93,14 @@ def thinned(found: xr.Dataset, most: int = MOST_NUMBERS) -> xr.Dataset:
 
 
 def plain(values: np.ndarray) -> Numbers:
-    """Numbers of few digits as JSON has them; None where not finite."""
-    flat = np.asarray(values, float).ravel()
-    scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(np.where(flat == 0, 1, np.abs(flat)))))
-    with np.errstate(invalid="ignore"):
-        short = np.where(np.isfinite(flat), np.round(flat * scale) / scale, np.nan)
-    return [None if math.isnan(x) else x for x in short.tolist()]
+    """Numbers as JSON has them: None where not finite, of few digits where not whole."""
+
+    def short(x: float) -> float | None:
+        if not math.isfinite(x):
+            return None
+        return int(x) if x.is_integer() else float(f"{x:.{DIGITS}g}")
+
+    return [short(x) for x in np.asarray(values, float).ravel().tolist()]
 
 
 def _knobs(chosen: xr.Dataset) -> list[Knob]:
@@ -128,7 +130,7 @@ def _knob(name: str, dim: str, x: xr.DataArray) -> Knob:
 
 def _over_powers(values: np.ndarray) -> bool:
     low, high = values.min(), values.max()
-    return len(np.unique(values)) > 2 and low > 0 and bool(high >= POWERS * low)
+    return bool(len(np.unique(values)) > 2 and low > 0 and high >= POWERS * low)
 
 
 def _ticks(labels: list[str]) -> list[int]:
