@@ -119,7 +119,7 @@ def _kernel_name(kernel: str | Kernel) -> str:
 
 def _kernel_hash(request: Request) -> str:
     """Hash of the file that the kernel is in."""
-    variant = request.held.get("variant") or request.first("variant") or "opt3"
+    variant = request.held.get("variant") or request.first("variant")
     path = inspect.getsourcefile(inspect.unwrap(resolve_kernel(request.kernel, variant)))
     return hashlib.sha256(Path(path).read_bytes() if path else b"").hexdigest()
 

@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from ahbm_jax import load_machine, load_workload, sweep
+from ahbm_jax.sweeps.store import UNWRITTEN_CODE
 
 VARIABLES = ["latency_ns", "scratch_peak_bytes", "bound_ns", "bottleneck", "elasticity"]
 AXES = {
@@ -51,6 +52,17 @@ def one_axis() -> xr.Dataset:
 def nothing_runs() -> xr.Dataset:
     """No point runs."""
     return grid().isel(tile=[2], context=[2])
+
+
+@functools.cache
+def half_done() -> xr.Dataset:
+    """The longest context is not evaluated yet."""
+    found = grid().copy(deep=True)
+    found.result_code[2] = UNWRITTEN_CODE
+    for name in set(found.data_vars) - {"result_code", "bottleneck"}:
+        found[name][2] = np.nan
+    found.bottleneck[2] = UNWRITTEN_CODE
+    return found
 
 
 def large(*shape: int) -> xr.Dataset:

@@ -169,6 +169,20 @@ def test_a_sample_is_drawn_as_points(tmp_path: Path) -> None:
         assert page.complaints() == []
 
 
+def test_what_is_not_evaluated_yet_is_not_what_cannot_run(tmp_path: Path) -> None:
+    with shown(sweeps_to_see.half_done(), tmp_path) as page:
+        for name in ("map", "bottleneck"):
+            chosen(page, name, 0, "tile")
+            chosen(page, name, 1, "context")
+            data = page.evaluate(f"document.querySelector('#{name} .plot').data")
+            grey = next(trace for trace in data if trace["name"] == "not evaluated yet")
+            wanted = [[False] * 3] * 2 + [[True] * 3]
+            np.testing.assert_array_equal(numbers(grey["z"]) == 1, wanted)
+            assert "not evaluated yet" in grey["text"][2][0]
+            assert not any(trace["name"] == "cannot run" for trace in data)
+        assert page.complaints() == []
+
+
 @pytest.mark.parametrize("name", ["one_axis", "nothing_runs"])
 def test_a_poor_sweep_is_drawn_too(name: str, tmp_path: Path) -> None:
     found = getattr(sweeps_to_see, name)()

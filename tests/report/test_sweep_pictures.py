@@ -21,7 +21,7 @@ from ahbm_jax.report.sweep_view.page import facts
 from ahbm_jax.report.sweep_view.points import MOST_NUMBERS, plain, thinned
 
 CLOSE = 1e-5  # numbers of a picture have six digits
-SMALL = {"one_axis", "nothing_runs", "sample", "grid"}
+SMALL = {"one_axis", "nothing_runs", "half_done", "sample", "grid"}
 
 
 def held(found: xr.Dataset, drop: tuple[str, ...], at: dict[str, int]) -> xr.Dataset:
