@@ -323,12 +323,16 @@ def latency_function(
             latency = jnp.where(evaluation.result_code() > 0, jnp.inf, evaluation.latency_ns())
         return _spread_like(latency, leaves)
 
-    def partials_of(group: range) -> Callable[[tuple[Array, ...]], Array]:
+    @functools.cache
+    def derivative(which: tuple[int, ...]) -> Callable[..., Array]:
+        """By each of these leaves, [which, n]."""
+
         def partials(leaves: tuple[Array, ...]) -> Array:
-            moved = tuple(leaves[i] for i in group)
+            moved = tuple(leaves[i] for i in which)
 
             def of_moved(*moved: Array) -> Array:
-                return value((*leaves[: group.start], *moved, *leaves[group.stop :]))
+                at = dict(zip(which, moved, strict=True))
+                return value(tuple(at.get(i, leaf) for i, leaf in enumerate(leaves)))
 
             def along(direction: Array) -> Array:
                 tangents = [
@@ -339,13 +343,9 @@ def latency_function(
 
             return jax.vmap(along)(jnp.eye(len(moved), dtype=leaves[0].dtype))
 
-        return partials
+        return _batch_last(partials, DERIVATIVE_CHUNK)
 
-    # Sizes are rarely differentiated, and without their tangents the costs' need less work.
-    costs = len(static.cost_names)
-    groups = (range(costs), range(costs, len(names)))
     forward = _batch_last(value, CHUNK)
-    derivatives = [_batch_last(partials_of(group), DERIVATIVE_CHUNK) for group in groups]
 
     @jax.custom_jvp
     def latency(*leaves: Array) -> Array:
@@ -353,12 +353,11 @@ def latency_function(
 
     def rule(leaves: tuple[Array, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
         out = latency(*leaves)
+        # What does not move has no tangent, which is less work for all others.
+        which = tuple(i for i, t in enumerate(tangents) if not isinstance(t, SymbolicZero))
         slope = jnp.zeros_like(out)
-        for group, derivative in zip(groups, derivatives, strict=True):
-            if any(not isinstance(tangents[i], SymbolicZero) for i in group):
-                for i, row in zip(group, derivative(*leaves), strict=True):
-                    if not isinstance(tangents[i], SymbolicZero):
-                        slope = slope + row * tangents[i]
+        for i, row in zip(which, derivative(which)(*leaves), strict=True):
+            slope = slope + row * tangents[i]
         return out, slope
 
     latency.defjvp(rule, symbolic_zeros=True)

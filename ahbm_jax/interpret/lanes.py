@@ -37,11 +37,11 @@ class Classes:
 
     def __init__(self, frontiers: list[Array], last: Array) -> None:
         self.frontiers = frontiers
-        picks = [frontiers[0] * 0.0]
+        picks = [last * 0.0]
         for frontier in frontiers:
             picks += [frontier, frontier + 1.0]
         picks[-1] = last  # after the last frontier all are alike
-        shape = jnp.broadcast_shapes(frontiers[0].shape, last.shape)
+        shape = jnp.broadcast_shapes(last.shape, *(frontier.shape for frontier in frontiers))
         self.representatives = jnp.concatenate(
             [jnp.broadcast_to(jnp.clip(pick, 0.0, last), shape) for pick in picks]
         )
@@ -89,6 +89,8 @@ class Lanes:
         ends = [placement.frontier(tokens) for tokens in _limits(launch)]
         if launch.sinks:  # the first rank has them
             ends = [jnp.zeros_like(ends[0]), *ends]
+        if grid.cubes * grid.pes == 1:  # one rank is one class
+            ends = []
         self._ranks = Classes(_sorted(ends), placement.ranks - 1.0)
         cube_ends = [placement.local_cube(end) for end in ends]
         self._cubes = Classes(_sorted(cube_ends), placement.cubes - 1.0)

@@ -95,6 +95,7 @@ class Timing:
         self.clocks: dict[str, Array] = self._initial_clocks()
         self.pending = dict.fromkeys(PENDING, self.zero)
         self.pending_in = PendingScopes(0, ())
+        self.pends = False  # whether any command so far was an ex_composite
         self.windows = self.zero  # scratch for the windows of the composites in flight, once used
         self.counts: dict[str, Array] = dict.fromkeys(COUNTS, self.zero)
         self.mailbox: list[tuple[Any, Array]] = []  # ((mesh, step), arrival at its sender)
@@ -494,6 +495,8 @@ class Timing:
 
     def flush(self, place: int = 0) -> None:
         """Let a pending P V enter GEMM; `place` is where its command stands in the queue."""
+        if not self.pends:
+            return
         exists = self.pending["exists"] > 0
         work = self.pending["work"]
         entered = maximum(self.clocks["gemm"], self.clocks["cpu"])

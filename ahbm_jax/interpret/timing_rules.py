@@ -146,6 +146,7 @@ def _ex_composite(t: Timing, command: Command) -> tuple[Ready, ...]:
     """V's DMA at once, softmax on MATH, P V pending."""
     s, v, *acc = command.operands
     rows, cols = s.shape
+    t.pends = True
     t.flush()
     scores = t.ready(s)
     descriptor = t.enqueue(command)
