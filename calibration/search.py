@@ -20,7 +20,6 @@ TEMPERATURES = (0.0,)  # of the smooth maximum, relative to the measured latency
 STEPS = 200  # at most, at each temperature
 RTOL = 1e-6
 SCREEN = 800  # rows of the searches from all starts, where there are more than twice as many
-FEW = 500  # rows, below which compiling takes longer than the search
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +41,8 @@ class Searcher:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        options = QUICK_TO_COMPILE if model.count < FEW else None
         self._least: dict[bool, Callable[..., tuple[Array, Array, Array]]] = {
-            smooth: jax.jit(self._minimiser(smooth), compiler_options=options)
+            smooth: jax.jit(self._minimiser(smooth), compiler_options=QUICK_TO_COMPILE)
             for smooth in (False, True)
         }
 
