@@ -112,6 +112,15 @@ class Lanes:
             ROOTS: (self.grid.cubes, 1, batch),
         }[space]
 
+    def in_use(self, space: str) -> Array:
+        """Which lanes stand for ranks in use: every class does."""
+        return {
+            CLASSES: jnp.ones((1, 1, 1), bool),
+            CUBE_CLASSES: self.pe.used,
+            RANKS: self.used,
+            ROOTS: self.cube.used,
+        }[space]
+
     def convert(self, x: Array, source: str, target: str, root: Array | None) -> Array:
         """A value made in space `source`, in the later space `target`; numbers stay as they are.
 
@@ -159,6 +168,21 @@ class Lanes:
             x = _shift_axis(x, axis, places)
         return x.reshape(shape)
 
+    def shift_by_one_of(
+        self, x: Array, mesh: str, offsets: list[tuple[int, int]], which: Array
+    ) -> Array:
+        """As `shift` by `offsets[which]`; what comes from outside of the mesh is not defined."""
+        axis, cols = (0, self.grid.cube_cols) if mesh == "cube" else (1, self.grid.pe_cols)
+        places = [rows * cols + columns for rows, columns in offsets]
+        margin = min(max(abs(place) for place in places), x.shape[axis])
+        padding = [(0, 0, 0)] * x.ndim
+        padding[axis] = (margin, margin, 0)
+        wide = jax.lax.pad(jax.lax.optimization_barrier(x), jnp.array(-jnp.inf, x.dtype), padding)
+        starts = [max(0, min(margin - place, 2 * margin)) for place in places]
+        return jax.lax.dynamic_slice_in_dim(
+            wide, jnp.asarray(starts)[which], x.shape[axis], axis, allow_negative_indices=False
+        )
+
 
 def _limits(launch: Launch) -> list[Array]:
     """Positions at which what all query tokens, or some, see begins or ends."""
@@ -181,4 +205,5 @@ def _shift_axis(x: Array, axis: int, offset: int) -> Array:
     offset = max(-x.shape[axis], min(offset, x.shape[axis]))
     padding = [(0, 0, 0)] * x.ndim
     padding[axis] = (offset, -offset, 0)
+    x = jax.lax.optimization_barrier(x)
     return jax.lax.pad(x, jnp.array(-jnp.inf, x.dtype), padding)

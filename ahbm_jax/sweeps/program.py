@@ -14,7 +14,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from ahbm_jax.interpret.evaluate import CHUNK, Static, evaluate, latency_function, leaf_names
 from ahbm_jax.kernel_names import Kernel
 from ahbm_jax.machine.params import Energy
-from ahbm_jax.result import QUICK_TO_COMPILE
+from ahbm_jax.result import FAST_TO_RUN, QUICK_TO_COMPILE
 from ahbm_jax.sweeps.variables import ELASTICITY, VARIABLES, Facts
 
 Array = jax.Array
@@ -24,8 +24,6 @@ POINTS = "points"
 # Up to here a program that is quick to compile is done first, though it runs 10 x as long.
 QUICK_POINTS = 16384
 QUICK_CHUNK = 64
-# As fast as with XLA's fusion emitters, and compiled in half the time.
-FAST_TO_RUN = {"xla_cpu_use_fusion_emitters": False}
 
 
 def padded_size(points: int, *, quick: bool) -> int:
