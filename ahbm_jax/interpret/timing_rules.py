@@ -56,9 +56,12 @@ def _load(t: Timing, command: Command) -> Ready:
 
 def _byte(t: Timing, ref: Ref) -> Array:
     """Time of a byte from HBM, or in part from the cache of a device."""
+    hbm = t.costs["hbm.byte"]
+    if not isinstance(ref.active, int):  # few units have more of HBM each, by way of the cache
+        hbm = maximum(hbm * ref.active, t.costs["cache.byte"])
     if isinstance(ref.cached, int) and ref.cached == 0:
-        return t.costs["hbm.byte"]
-    return ref.cached * t.costs["cache.byte"] + (1 - ref.cached) * t.costs["hbm.byte"]
+        return hbm
+    return ref.cached * t.costs["cache.byte"] + (1 - ref.cached) * hbm
 
 
 def _dma(t: Timing, issued: Array, size: Number, ref: Ref) -> Array:
