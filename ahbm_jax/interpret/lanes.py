@@ -21,6 +21,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ahbm_jax.interpret.algebra import largest
 from ahbm_jax.machine.number import floordiv, mod
@@ -29,6 +30,7 @@ from ahbm_jax.machine.topology import Position, Step, movement
 from ahbm_jax.tl.launch import Launch
 
 CLASSES, CUBE_CLASSES, RANKS, ROOTS = "classes", "cube classes", "ranks", "roots"
+WORD = 32  # lanes whose bits are kept together
 Array = jax.Array
 
 
@@ -142,7 +144,7 @@ class Lanes:
         return x
 
     def movement(self, plan: tuple[Step, ...], mesh: str) -> tuple[Array, Array]:
-        """Who sends and who receives in each step: [steps, lanes, lanes, batch] booleans."""
+        """Who sends and who receives in each step, [steps, words, batch]: see `marked`."""
         grid = self.grid
         if mesh == "pe":
             tables = movement(plan, grid.pe_rows, grid.pe_cols, ragged=True)
@@ -151,9 +153,15 @@ class Lanes:
             tables = movement(plan, grid.cube_rows, grid.cube_cols, ragged=False)
             size = self.cube.rows * (grid.cube_cols + 1) + self.cube.cols
         number = jnp.asarray(size, jnp.int32).reshape(-1)  # out of range is clamped
-        rows = (jnp.moveaxis(jnp.asarray(table)[number], 0, -1) for table in tables)
-        sends, receives = (jnp.expand_dims(row, 1 if mesh == "pe" else 2) for row in rows)
+        sends, receives = (jnp.moveaxis(_words(table)[number], 0, -1) for table in tables)
         return sends, receives
+
+    def marked(self, words: Array, mesh: str) -> Array:
+        """Whether the bit of each lane of a mesh is set in [words, batch]."""
+        lane = jnp.arange(self.grid.pes if mesh == "pe" else self.grid.cubes, dtype=jnp.uint32)
+        bits = jnp.repeat(words, WORD, axis=0, total_repeat_length=WORD * len(words))[: len(lane)]
+        on = (bits >> (lane % WORD)[:, None]) & 1 > 0
+        return jnp.expand_dims(on, 0 if mesh == "pe" else 1)
 
     def shift(self, x: Array, mesh: str, offset: tuple[int, int]) -> Array:
         """Values moved by rows and columns of a mesh; `-inf` from outside."""
@@ -182,6 +190,14 @@ class Lanes:
         return jax.lax.dynamic_slice_in_dim(
             wide, jnp.asarray(starts)[which], x.shape[axis], axis, allow_negative_indices=False
         )
+
+
+def _words(table: np.ndarray) -> Array:
+    """Booleans [..., lanes] as bits of [..., words]: what differs by point is then small."""
+    lanes = table.shape[-1]
+    padded = np.pad(table, [(0, 0)] * (table.ndim - 1) + [(0, -lanes % WORD)])
+    bits = padded.reshape(*table.shape[:-1], -1, WORD).astype(np.uint32)
+    return jnp.asarray((bits << np.arange(WORD, dtype=np.uint32)).sum(-1, dtype=np.uint32))
 
 
 def _limits(launch: Launch) -> list[Array]:

@@ -460,12 +460,18 @@ class Timing:
             self.messages = 0
             return body(step, carry)
 
+        def step_of(x: tuple[Array, Array, Array]) -> TracedStep:
+            route, senders, receivers = x
+            marked = (self.lanes.marked(words, mesh) for words in (senders, receivers))
+            return TracedStep(routes, route, *marked)
+
+        steps = (which, sends, receives)
         iteration = Iteration(self, counting_messages, carry)
         self.sends_once = self._sends_once(plan, mesh)
         if self.sends_once:
-            iteration.probe(TracedStep(routes, which[0], sends[0], receives[0]))
+            iteration.probe(step_of(jax.tree.map(lambda x: x[0], steps)))
             self.sends_once = self.messages <= depth
-        iteration.scan(lambda x: TracedStep(routes, *x), (which, sends, receives), len(plan))
+        iteration.scan(step_of, steps, len(plan))
         if self.sends_once:
             self.meshes_sent_once.add(mesh)
         self.sends_once = False

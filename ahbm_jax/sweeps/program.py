@@ -29,7 +29,9 @@ QUICK_CHUNK = 64
 def padded_size(points: int, *, quick: bool) -> int:
     """Points that a program is compiled for: few sizes, each whole chunks on every device."""
     least = 2 * (QUICK_CHUNK if quick else CHUNK) * jax.local_device_count()
-    return least * 2 ** max(0, -(-points // least) - 1).bit_length()
+    parts = -(-points // least)
+    step = 2 ** max(0, parts.bit_length() - 4)  # at most an eighth more than asked for
+    return least * step * -(-parts // step)
 
 
 def spread() -> NamedSharding:
