@@ -168,7 +168,7 @@ class Iteration:
             return index + 1, kept
 
         begin = (start, self._spread(_pick(self.leaves, flags)))
-        _, moving = jax.lax.while_loop(lambda carry: jnp.max(stop - carry[0]) > 0, one, begin)
+        _, moving = jax.lax.while_loop(lambda carry: jnp.any(carry[0] < stop), one, begin)
         self.leaves = self._merge(moving, flags)
 
     def progress(self, item_of: Callable[[Any], Any], span: Span) -> Array:

@@ -69,11 +69,11 @@ def iterate(step: Step, x: Clocks, aux: Any, n: Array) -> tuple[Clocks, Any, Arr
 
     def unfinished(carry: tuple) -> Array:
         _, _, left, looks, _ = carry
-        return (jnp.max(left) > 0) & (looks < BLOCKS)
+        return jnp.any(left > 0) & (looks < BLOCKS)
 
     begin = (x, aux, n, 0, jnp.zeros(n.shape, bool))
     x, aux, left, _, known = jax.lax.while_loop(unfinished, block, begin)
-    x = jax.lax.cond(jnp.max(left) > 0, lambda: _powers(step, x, aux, left), lambda: x)
+    x = jax.lax.cond(jnp.any(left > 0), lambda: _powers(step, x, aux, left), lambda: x)
     return x, aux, known
 
 
@@ -127,7 +127,7 @@ def _powers(step: Step, x: Clocks, aux: Any, n: Array) -> Clocks:
         odd = left % 2 == 1
         return product(matrix, matrix), jnp.where(odd[None], moved, vector), jnp.floor(left / 2)
 
-    _, vector, _ = jax.lax.while_loop(lambda carry: jnp.max(carry[2]) > 0, bit, (matrix, vector, n))
+    _, vector, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[2] > 0), bit, (matrix, vector, n))
     return tuple(vector[:-1])
 
 
