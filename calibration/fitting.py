@@ -10,21 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ahbm_jax.config.fit import Fit, Split
 from ahbm_jax.config.load import load_fit, load_machine
 from ahbm_jax.machine.params import Machine
-from ahbm_jax.result import QUICK_TO_COMPILE
 from calibration.baseline import baseline_ns
 from calibration.diagnosis import Diagnosis, diagnose
 from calibration.measurements import Measurements, find, load
 from calibration.model import Model, model
 from calibration.parameters import Parameters, settle
-from calibration.search import SCREEN, TEMPERATURES, Search, Searcher, starts
+from calibration.search import RESTARTS, TEMPERATURES, Search, Searcher, starts
 from calibration.splits import held_out
 
+SCREEN = 800  # rows of the searches from all starts, where there are more than twice as many
 EXACT = 1e-6  # loss of a row, in squares of the loss's scale, that is as good as none
 AGREE = 0.01  # relative loss within which searches from other starts have found the same
 Progress = Callable[[int, int], None]
@@ -241,10 +240,10 @@ def _fit_group(
     seen = (kept if kept.any() else ~outs[0])[screened]
     tried = []
     for start in starts(whole, spec.starts, spec.seed):
-        tried.append(screen.search(start, target[screened], seen.astype(float), temperatures))
+        seen_ns, weight = target[screened], seen.astype(float)
+        tried.append(screen.search(start, seen_ns, weight, temperatures, RESTARTS))
         steps.one()
     begin = min(tried, key=lambda search: search.loss).logs
-    predict = jax.jit(whole.log_latency_ns, compiler_options=QUICK_TO_COMPILE)
     splits: list[SplitFit] = []
     for split, out in zip(spec.splits, outs, strict=True):
         logs = searcher.search(begin, target, (~out).astype(float)).logs
@@ -253,14 +252,13 @@ def _fit_group(
                 split=split,
                 out=out,
                 logs=logs,
-                predicted_ns=np.exp(np.asarray(predict(jnp.asarray(logs)))),
+                predicted_ns=np.exp(searcher.log_latency_ns(logs)),
                 baseline_ns=baseline_ns(rows, target, ~out),
             )
         )
         steps.one()
     first = splits[0]
-    slopes = jax.jit(jax.jacfwd(whole.log_latency_ns), compiler_options=QUICK_TO_COMPILE)
-    jacobian = np.asarray(slopes(jnp.asarray(first.logs)))
+    jacobian = searcher.slopes(first.logs)
     deviation = np.log(first.predicted_ns / target)
     return GroupFit(
         label=label,

@@ -17,6 +17,7 @@ from calibration.measurements import Measurements
 
 Array = jax.Array
 AT_BOUND = 0.003  # of the logarithmic range between the bounds
+MARGIN = 0.02  # of it, from which a search begins: at a bound a descent sees little
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def level_text(level: float | str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All free parameters of a fit; a vector of them is unconstrained, of logits between bounds."""
+    """All free parameters of a fit."""
 
     each: tuple[Parameter, ...]
     of_row: dict[str, np.ndarray]  # by key: number of the parameter that each row takes
@@ -69,26 +70,25 @@ class Parameters:
         """Logarithms of the machine's own values."""
         return np.log([p.start for p in self.each])
 
-    def logs(self, vector: Array) -> Array:
-        """Logarithms of the values."""
-        low, high = jnp.asarray(self.low), jnp.asarray(self.high)
-        return low + (high - low) * jax.nn.sigmoid(vector)
-
-    def vector(self, logs: np.ndarray) -> np.ndarray:
-        """The vector of values given by their logarithms, moved off the bounds."""
-        share = np.clip((logs - self.low) / (self.high - self.low), 0.02, 0.98)
-        return np.log(share / (1 - share))
+    def inside(self, logs: np.ndarray) -> np.ndarray:
+        """The nearest values between the bounds that are not near one."""
+        margin = MARGIN * (self.high - self.low)
+        return np.clip(logs, self.low + margin, self.high - margin)
 
     def settings(self, logs: Array) -> dict[str, Array]:
         """Values by key: one of all rows, or an array of theirs."""
         values = jnp.exp(logs)
         return {key: values[jnp.asarray(rows)] for key, rows in self.of_row.items()}
 
-    def prior(self, logs: Array) -> Array:
-        """Deviations from what is believed, in standard deviations; 0 where nothing is."""
+    @property
+    def certainty(self) -> np.ndarray:
+        """One over the standard deviation of what is believed; 0 where nothing is."""
         believed = [p.free.prior for p in self.each]
-        weight = np.array([0.0 if sd is None else 1.0 / sd for sd in believed])
-        return (logs - jnp.asarray(self.start)) * weight
+        return np.array([0.0 if sd is None else 1.0 / sd for sd in believed])
+
+    def prior(self, logs: np.ndarray) -> np.ndarray:
+        """Deviations from what is believed, in standard deviations."""
+        return (logs - self.start) * self.certainty
 
     def at_bound(self, logs: np.ndarray) -> np.ndarray:
         """Whether each value sits on one of its bounds."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from ahbm_jax.result import QUICK_TO_COMPILE
 from calibration.fitting import FitResult, GroupFit
 from calibration.model import Model
 from calibration.parameters import Parameters
+from calibration.search import Searcher
 
 MEASUREMENTS = 5
 CANDIDATES = 300
@@ -100,6 +99,5 @@ def _jacobian(group: GroupFit, columns: dict[str, np.ndarray], rows: np.ndarray)
         parameters=Parameters(own.each, of_row),
     )
     with jax.enable_x64(True):
-        slopes = jax.jit(jax.jacfwd(candidates.log_latency_ns), compiler_options=QUICK_TO_COMPILE)
-        found = np.asarray(slopes(jnp.asarray(group.splits[0].logs)))
+        found = Searcher(candidates).slopes(group.splits[0].logs)
     return np.where(np.isfinite(found), found, 0.0)

@@ -1,4 +1,4 @@
-"""The search: Levenberg-Marquardt from many starts, with a maximum that may begin smooth."""
+"""The search: least squares between bounds from many starts, by a maximum that may begin smooth."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix
+from scipy.optimize import least_squares
 
 from ahbm_jax.result import QUICK_TO_COMPILE
 from calibration.loss import robust
@@ -16,11 +16,11 @@ from calibration.model import Model
 
 Array = jax.Array
 SPREAD = 5.0  # starts are up to this factor apart
+RESTARTS = 6  # of a start's search, each from the best so far with every parameter moved
+MOVE = 0.3  # standard deviation of those moves, of the logarithm
 TEMPERATURES = (0.0,)  # of the smooth maximum, relative to the measured latency
-STEPS = 200  # at most, at each temperature
-RTOL = 1e-6
-SCREEN = 800  # rows of the searches from all starts, where there are more than twice as many
-FEW = 500  # rows, below which compiling takes longer than the search
+STEPS = 200  # at most, of one descent
+TOLERANCE = 1e-7  # relative, of the loss and of the logarithms
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,38 +42,16 @@ class Searcher:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        options = QUICK_TO_COMPILE if model.count < FEW else None
-        self._least: dict[bool, Callable[..., tuple[Array, Array, Array]]] = {
-            smooth: jax.jit(self._minimiser(smooth), compiler_options=options)
-            for smooth in (False, True)
-        }
+        self._log_latency = _compiled(model.log_latency_ns)
+        self._slopes = _compiled(jax.jacfwd(model.log_latency_ns))
 
-    def residuals(
-        self, vector: Array, target_ns: Array, weight: Array, temperature: Array | None
-    ) -> Array:
-        """Robust deviations of the rows, times their weight, and those from the priors."""
-        parameters = self.model.parameters
-        logs = parameters.logs(vector)
-        kelvin = None if temperature is None else temperature * target_ns
-        deviation = self.model.log_latency_ns(logs, kelvin) - jnp.log(target_ns)
-        return jnp.concatenate([robust(deviation) * weight, parameters.prior(logs)])
+    def log_latency_ns(self, logs: np.ndarray, temperature_ns: Array | None = None) -> np.ndarray:
+        """Logarithm of each row's latency, [rows]."""
+        return np.asarray(self._log_latency(jnp.asarray(logs), temperature_ns))
 
-    def _minimiser(self, smooth: bool) -> Callable[..., tuple[Array, Array, Array]]:
-        solver = optimistix.LevenbergMarquardt(rtol=RTOL, atol=RTOL)
-
-        def least(
-            vector: Array, target_ns: Array, weight: Array, temperature: Array
-        ) -> tuple[Array, Array, Array]:
-            def f(vector: Array, _: None) -> Array:
-                return self.residuals(vector, target_ns, weight, temperature if smooth else None)
-
-            found = optimistix.least_squares(
-                f, solver, vector, max_steps=STEPS, throw=False, options={"jac": "fwd"}
-            )
-            loss = jnp.sum(f(found.value, None) ** 2)
-            return found.value, loss, found.stats["num_steps"]
-
-        return least
+    def slopes(self, logs: np.ndarray, temperature_ns: Array | None = None) -> np.ndarray:
+        """Derivative of log latency by log parameter, [rows, parameters]."""
+        return np.asarray(self._slopes(jnp.asarray(logs), temperature_ns))
 
     def search(
         self,
@@ -81,17 +59,58 @@ class Searcher:
         target_ns: np.ndarray,
         weight: np.ndarray,
         temperatures: tuple[float, ...] = TEMPERATURES,
+        restarts: int = 0,
     ) -> Search:
-        """One search from logarithms of the parameters, on rows with weight 1."""
+        """One search from logarithms of the parameters, on rows with weight 1.
+
+        A hard maximum has a local minimum here and there; `restarts` leave those that are narrow.
+        """
+        random, parameters = np.random.default_rng(0), self.model.parameters
+        best = Search(start, start, np.inf, 0)
+        for temperature in temperatures:  # losses at different temperatures do not compare
+            smooth = None if temperature == 0 else jnp.asarray(temperature * target_ns)
+            best = self._descend(best.logs, target_ns, weight, smooth)
+        steps = best.steps
+        for _ in range(restarts):
+            moved = best.logs + MOVE * random.standard_normal(len(best.logs))
+            found = self._descend(parameters.inside(moved), target_ns, weight, None)
+            steps += found.steps
+            best = min(best, found, key=lambda search: search.loss)
+        return Search(start, best.logs, best.loss, steps)
+
+    def _descend(
+        self, start: np.ndarray, target_ns: np.ndarray, weight: np.ndarray, smooth: Array | None
+    ) -> Search:
+        """To the nearest minimum, by trust regions that heed the bounds."""
         parameters = self.model.parameters
-        vector = jnp.asarray(parameters.vector(start))
-        rows = jnp.asarray(target_ns), jnp.asarray(weight)
-        loss, steps = np.inf, 0
-        for temperature in temperatures:
-            least = self._least[temperature > 0]
-            vector, loss, taken = least(vector, *rows, jnp.asarray(temperature))
-            steps += int(taken)
-        return Search(start, np.asarray(parameters.logs(vector)), float(loss), steps)
+
+        def residuals(logs: np.ndarray) -> np.ndarray:
+            deviation = self.log_latency_ns(logs, smooth) - np.log(target_ns)
+            value, _ = robust(deviation)
+            return np.concatenate([value * weight, parameters.prior(logs)])
+
+        def jacobian(logs: np.ndarray) -> np.ndarray:
+            deviation = self.log_latency_ns(logs, smooth) - np.log(target_ns)
+            _, slope = robust(deviation)
+            rows = (slope * weight)[:, None] * self.slopes(logs, smooth)
+            return np.concatenate([rows, np.diag(parameters.certainty)])
+
+        found = least_squares(
+            residuals,
+            parameters.inside(start),
+            jac=jacobian,  # pyright: ignore[reportArgumentType]  # its stub names strings alone
+            bounds=(parameters.low, parameters.high),
+            x_scale="jac",
+            ftol=TOLERANCE,
+            xtol=TOLERANCE,
+            gtol=TOLERANCE**2,
+            max_nfev=STEPS,
+        )
+        return Search(start, found.x, 2 * float(found.cost), int(found.nfev))
+
+
+def _compiled(f: Callable[..., Array]) -> Callable[..., Array]:
+    return jax.jit(f, compiler_options=QUICK_TO_COMPILE)
 
 
 def starts(model: Model, count: int, seed: int) -> list[np.ndarray]:
@@ -100,6 +119,4 @@ def starts(model: Model, count: int, seed: int) -> list[np.ndarray]:
     random = np.random.default_rng(seed)
     half = np.log(SPREAD) / 2
     moved = random.uniform(-half, half, (count - 1, len(parameters.each)))
-    inside = 0.02 * (parameters.high - parameters.low)
-    low, high = parameters.low + inside, parameters.high - inside
-    return [np.clip(parameters.start + m, low, high) for m in (0.0, *moved)]
+    return [parameters.inside(parameters.start + m) for m in (np.zeros(1), *moved)]

@@ -44,6 +44,7 @@ class Division:
       keys: keys of a block.
       splits: parts of the keys that a row sees, each an item's.
       readers: items that read the same keys.
+      active: share of the units at work, on average until the last is done.
     """
 
     items: Number
@@ -52,6 +53,7 @@ class Division:
     keys: Number
     splits: Number
     readers: Number
+    active: Number
 
 
 def divide(
@@ -72,13 +74,15 @@ def divide(
     tall = cdiv(heads * launch.query_tokens, rows)
     blocks = problems * causal_blocks(launch, tall, heads, rows, keys)
     parts = splits(problems * tall, blocks, whole)
+    most = maximum(cdiv(blocks, launch.units), cdiv(whole, parts))
     return Division(
         items=cdiv(problems * tall * parts, launch.units),
-        blocks=maximum(cdiv(blocks, launch.units), cdiv(whole, parts)),
+        blocks=most,
         rows=minimum(heads * launch.query_tokens, rows),
         keys=cdiv(launch.context_tokens, whole),
         splits=parts,
         readers=tall * where(packed, 1, launch.group),
+        active=minimum(blocks / (most * launch.units), 1),
     )
 
 
@@ -121,11 +125,12 @@ def attend(tl: Context, work: Division, q: Tensor, k: Tensor, v: Tensor) -> None
     d, dv = k.shape[0], v.shape[1]
     fits = footprint_bytes(launch, (d + dv) * size) <= launch.cache_bytes
     warm = where(fits, 1, 0)
-    queries = tl.ref(Tensor("q", (work.rows, d), size), cached=warm)
-    output = tl.ref(Tensor("output", (work.rows, dv), size), cached=warm)
+    active = work.active
+    queries = tl.ref(Tensor("q", (work.rows, d), size), cached=warm, active=active)
+    output = tl.ref(Tensor("output", (work.rows, dv), size), cached=warm, active=active)
     again = where(fits, 1, 1 - 1 / work.readers)  # the first of an item's readers finds no key
-    keys = tl.ref(Tensor("k", (d, work.keys), size), cached=again)
-    values = tl.ref(Tensor("v", (work.keys, dv), size), cached=again)
+    keys = tl.ref(Tensor("k", (d, work.keys), size), cached=again, active=active)
+    values = tl.ref(Tensor("v", (work.keys, dv), size), cached=again, active=active)
 
     def item(_: Tile, carry: tuple) -> tuple:
         with tl.scratch_scope(buffers=2):

@@ -49,7 +49,7 @@ class Engines:
 
     def move(self, number: int, c: Recorded, complete: simpy.Event) -> Steps:
         """DMA: a load or a store."""
-        yield from self.dma.occupy(number, *self._dma_command(c.hbm_bytes, c.cached))
+        yield from self.dma.occupy(number, *self._dma_command(c, c.hbm_bytes))
         self.clockwork.fire_later(complete, self.dma, *self._dma_latency())
 
     def stream(self, flight: Flight, window: float, *after: simpy.Event) -> Steps:
@@ -58,16 +58,18 @@ class Engines:
         for i, size_bytes in enumerate(flight.subtiles):
             if i >= window:
                 yield from self.dma.after(flight.room.get())
-            yield from self.dma.occupy(
-                flight.number, *self._dma_command(size_bytes, flight.command.cached)
-            )
+            spent = self._dma_command(flight.command, size_bytes)
+            yield from self.dma.occupy(flight.number, *spent)
             there = self.clockwork.later(self.dma.last, flight.number, *self._dma_latency())
             flight.data.put(there)
 
-    def _dma_command(self, size_bytes: float, cached: float) -> tuple[tuple[str, float], ...]:
-        cost = self.clockwork.cost
-        spent = cost("dma.issue"), cost("hbm.byte", size_bytes * (1 - cached))
-        return (*spent, cost("cache.byte", size_bytes * cached)) if cached else spent
+    def _dma_command(self, c: Recorded, size_bytes: float) -> tuple[tuple[str, float], ...]:
+        cost, rest = self.clockwork.cost, size_bytes * (1 - c.cached)
+        memory = cost("hbm.byte", rest * c.active)
+        if c.active < 1:  # as much more of the bandwidth as the cache lets through
+            memory = max(memory, cost("cache.byte", rest), key=lambda part: part[1])
+        spent = cost("dma.issue"), memory
+        return (*spent, cost("cache.byte", size_bytes * c.cached)) if c.cached else spent
 
     def _dma_latency(self) -> tuple[tuple[str, float], ...]:
         return self.clockwork.cost("dma.startup"), self.clockwork.cost("hbm.latency")

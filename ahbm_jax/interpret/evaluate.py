@@ -18,9 +18,8 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
-from ahbm_jax.interpret.algebra import largest
 from ahbm_jax.interpret.algebra import smooth as smoothed
-from ahbm_jax.interpret.timing import PORTS, MeshUsedAgain, Timing
+from ahbm_jax.interpret.timing import PORTS, MeshUsedAgain, Timing, Totals
 from ahbm_jax.interpret.timing_rules import RULES
 from ahbm_jax.machine.params import replace
 from ahbm_jax.machine.placement import Placement
@@ -28,7 +27,7 @@ from ahbm_jax.tl.launch import Launch
 from ahbm_jax.tl.program import PER_CUBE, Kernel, heads_of, run_program
 
 Array = jax.Array
-CHUNK = 512  # points at once: the clocks of a chunk stay in cache
+CHUNK = 128  # points at once: the clocks of a chunk stay in cache
 DERIVATIVE_CHUNK = 64
 
 SIZES = (
@@ -94,6 +93,7 @@ class Evaluation:
     """A finished timing of a chunk of points: latencies and what else was counted, [..., batch]."""
 
     timing: Timing
+    totals: Totals
     point: dict[str, Array]
     per_cube: bool  # each CUBE has a result of its own
 
@@ -103,7 +103,7 @@ class Evaluation:
 
     def latency_ns(self) -> Array:
         """Time until every rank is done."""
-        return largest(self.ranks(self.timing.result()).reshape(-1, self.timing.batch), 0)
+        return self.totals.end_ns
 
     def cube_finish_ns(self) -> dict[str, Array]:
         """Time until each CUBE is done, of kernels that leave a result on each."""
@@ -114,8 +114,7 @@ class Evaluation:
 
     def scratch_peak_bytes(self) -> Array:
         """Most scratch that a rank needs."""
-        timing = self.timing
-        return jnp.max(self.ranks(timing.scratch.peak + timing.windows), axis=(0, 1))
+        return self.totals.scratch_peak_bytes
 
     def result_code(self) -> Array:
         """Index into `RESULTS`, the first that applies."""
@@ -230,7 +229,9 @@ def evaluate(
         timing = _run(timed(), kernel, loops)
     except MeshUsedAgain:
         timing = _run(timed(careful=True), kernel, loops)
-    return Evaluation(timing, point, heads_of(kernel) == PER_CUBE)
+    totals = timing.totals()
+    timing.position("cube")
+    return Evaluation(timing, totals, point, heads_of(kernel) == PER_CUBE)
 
 
 def _run(timing: Timing, kernel: Kernel, loops: list[Any] | None) -> Timing:
@@ -238,7 +239,6 @@ def _run(timing: Timing, kernel: Kernel, loops: list[Any] | None) -> Timing:
         loops.clear()
     timing.loops = loops
     run_program(timing, kernel)
-    timing.position("cube")
     return timing
 
 
@@ -323,12 +323,16 @@ def latency_function(
             latency = jnp.where(evaluation.result_code() > 0, jnp.inf, evaluation.latency_ns())
         return _spread_like(latency, leaves)
 
-    def partials_of(group: range) -> Callable[[tuple[Array, ...]], Array]:
+    @functools.cache
+    def derivative(which: tuple[int, ...]) -> Callable[..., Array]:
+        """By each of these leaves, [which, n]."""
+
         def partials(leaves: tuple[Array, ...]) -> Array:
-            moved = tuple(leaves[i] for i in group)
+            moved = tuple(leaves[i] for i in which)
 
             def of_moved(*moved: Array) -> Array:
-                return value((*leaves[: group.start], *moved, *leaves[group.stop :]))
+                at = dict(zip(which, moved, strict=True))
+                return value(tuple(at.get(i, leaf) for i, leaf in enumerate(leaves)))
 
             def along(direction: Array) -> Array:
                 tangents = [
@@ -339,13 +343,9 @@ def latency_function(
 
             return jax.vmap(along)(jnp.eye(len(moved), dtype=leaves[0].dtype))
 
-        return partials
+        return _batch_last(partials, DERIVATIVE_CHUNK)
 
-    # Sizes are rarely differentiated, and without their tangents the costs' need less work.
-    costs = len(static.cost_names)
-    groups = (range(costs), range(costs, len(names)))
     forward = _batch_last(value, CHUNK)
-    derivatives = [_batch_last(partials_of(group), DERIVATIVE_CHUNK) for group in groups]
 
     @jax.custom_jvp
     def latency(*leaves: Array) -> Array:
@@ -353,12 +353,11 @@ def latency_function(
 
     def rule(leaves: tuple[Array, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
         out = latency(*leaves)
+        # What does not move has no tangent, which is less work for all others.
+        which = tuple(i for i, t in enumerate(tangents) if not isinstance(t, SymbolicZero))
         slope = jnp.zeros_like(out)
-        for group, derivative in zip(groups, derivatives, strict=True):
-            if any(not isinstance(tangents[i], SymbolicZero) for i in group):
-                for i, row in zip(group, derivative(*leaves), strict=True):
-                    if not isinstance(tangents[i], SymbolicZero):
-                        slope = slope + row * tangents[i]
+        for i, row in zip(which, derivative(which)(*leaves), strict=True):
+            slope = slope + row * tangents[i]
         return out, slope
 
     latency.defjvp(rule, symbolic_zeros=True)

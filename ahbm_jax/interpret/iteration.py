@@ -114,14 +114,15 @@ class Iteration:
 
     def try_turn(self, item: Any, leaves: list[Array]) -> tuple[list[Array], bool]:
         """As `turn`; also learns what it leaves behind, and says whether that was news."""
+        before = [h.payload.drains for h in self.handles], self.pending_in, self.timing.pends
         after = self.turn(item, leaves)
-        before = [h.payload.drains for h in self.handles], self.pending_in
         self.handles = [
             replace(h, payload=replace(h.payload, drains=h.payload.drains | r.payload.drains))
             for h, r in zip(self.handles, self.results, strict=True)
         ]
         self.pending_in = self.timing.pending_in
-        return after, before != ([h.payload.drains for h in self.handles], self.pending_in)
+        learnt = [h.payload.drains for h in self.handles], self.pending_in, self.timing.pends
+        return after, before != learnt
 
     def skim(self, item: Any) -> None:
         """As many iterations as a probe of a loop around this one needs."""

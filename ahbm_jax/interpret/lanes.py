@@ -21,6 +21,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ahbm_jax.interpret.algebra import largest
 from ahbm_jax.machine.number import floordiv, mod
@@ -29,6 +30,7 @@ from ahbm_jax.machine.topology import Position, Step, movement
 from ahbm_jax.tl.launch import Launch
 
 CLASSES, CUBE_CLASSES, RANKS, ROOTS = "classes", "cube classes", "ranks", "roots"
+WORD = 32  # lanes whose bits are kept together
 Array = jax.Array
 
 
@@ -37,11 +39,11 @@ class Classes:
 
     def __init__(self, frontiers: list[Array], last: Array) -> None:
         self.frontiers = frontiers
-        picks = [frontiers[0] * 0.0]
+        picks = [last * 0.0]
         for frontier in frontiers:
             picks += [frontier, frontier + 1.0]
         picks[-1] = last  # after the last frontier all are alike
-        shape = jnp.broadcast_shapes(frontiers[0].shape, last.shape)
+        shape = jnp.broadcast_shapes(last.shape, *(frontier.shape for frontier in frontiers))
         self.representatives = jnp.concatenate(
             [jnp.broadcast_to(jnp.clip(pick, 0.0, last), shape) for pick in picks]
         )
@@ -89,6 +91,8 @@ class Lanes:
         ends = [placement.frontier(tokens) for tokens in _limits(launch)]
         if launch.sinks:  # the first rank has them
             ends = [jnp.zeros_like(ends[0]), *ends]
+        if grid.cubes * grid.pes == 1:  # one rank is one class
+            ends = []
         self._ranks = Classes(_sorted(ends), placement.ranks - 1.0)
         cube_ends = [placement.local_cube(end) for end in ends]
         self._cubes = Classes(_sorted(cube_ends), placement.cubes - 1.0)
@@ -108,6 +112,15 @@ class Lanes:
             CUBE_CLASSES: (classes, self.grid.pes, batch),
             RANKS: (self.grid.cubes, self.grid.pes, batch),
             ROOTS: (self.grid.cubes, 1, batch),
+        }[space]
+
+    def in_use(self, space: str) -> Array:
+        """Which lanes stand for ranks in use: every class does."""
+        return {
+            CLASSES: jnp.ones((1, 1, 1), bool),
+            CUBE_CLASSES: self.pe.used,
+            RANKS: self.used,
+            ROOTS: self.cube.used,
         }[space]
 
     def convert(self, x: Array, source: str, target: str, root: Array | None) -> Array:
@@ -131,7 +144,7 @@ class Lanes:
         return x
 
     def movement(self, plan: tuple[Step, ...], mesh: str) -> tuple[Array, Array]:
-        """Who sends and who receives in each step: [steps, lanes, lanes, batch] booleans."""
+        """Who sends and who receives in each step, [steps, words, batch]: see `marked`."""
         grid = self.grid
         if mesh == "pe":
             tables = movement(plan, grid.pe_rows, grid.pe_cols, ragged=True)
@@ -140,9 +153,15 @@ class Lanes:
             tables = movement(plan, grid.cube_rows, grid.cube_cols, ragged=False)
             size = self.cube.rows * (grid.cube_cols + 1) + self.cube.cols
         number = jnp.asarray(size, jnp.int32).reshape(-1)  # out of range is clamped
-        rows = (jnp.moveaxis(jnp.asarray(table)[number], 0, -1) for table in tables)
-        sends, receives = (jnp.expand_dims(row, 1 if mesh == "pe" else 2) for row in rows)
+        sends, receives = (jnp.moveaxis(_words(table)[number], 0, -1) for table in tables)
         return sends, receives
+
+    def marked(self, words: Array, mesh: str) -> Array:
+        """Whether the bit of each lane of a mesh is set in [words, batch]."""
+        lane = jnp.arange(self.grid.pes if mesh == "pe" else self.grid.cubes, dtype=jnp.uint32)
+        bits = jnp.repeat(words, WORD, axis=0, total_repeat_length=WORD * len(words))[: len(lane)]
+        on = (bits >> (lane % WORD)[:, None]) & 1 > 0
+        return jnp.expand_dims(on, 0 if mesh == "pe" else 1)
 
     def shift(self, x: Array, mesh: str, offset: tuple[int, int]) -> Array:
         """Values moved by rows and columns of a mesh; `-inf` from outside."""
@@ -156,6 +175,29 @@ class Lanes:
         for axis, places in zip(axes, offset, strict=True):
             x = _shift_axis(x, axis, places)
         return x.reshape(shape)
+
+    def shift_by_one_of(
+        self, x: Array, mesh: str, offsets: list[tuple[int, int]], which: Array
+    ) -> Array:
+        """As `shift` by `offsets[which]`; what comes from outside of the mesh is not defined."""
+        axis, cols = (0, self.grid.cube_cols) if mesh == "cube" else (1, self.grid.pe_cols)
+        places = [rows * cols + columns for rows, columns in offsets]
+        margin = min(max(abs(place) for place in places), x.shape[axis])
+        padding = [(0, 0, 0)] * x.ndim
+        padding[axis] = (margin, margin, 0)
+        wide = jax.lax.pad(jax.lax.optimization_barrier(x), jnp.array(-jnp.inf, x.dtype), padding)
+        starts = [max(0, min(margin - place, 2 * margin)) for place in places]
+        return jax.lax.dynamic_slice_in_dim(
+            wide, jnp.asarray(starts)[which], x.shape[axis], axis, allow_negative_indices=False
+        )
+
+
+def _words(table: np.ndarray) -> Array:
+    """Booleans [..., lanes] as bits of [..., words]: what differs by point is then small."""
+    lanes = table.shape[-1]
+    padded = np.pad(table, [(0, 0)] * (table.ndim - 1) + [(0, -lanes % WORD)])
+    bits = padded.reshape(*table.shape[:-1], -1, WORD).astype(np.uint32)
+    return jnp.asarray((bits << np.arange(WORD, dtype=np.uint32)).sum(-1, dtype=np.uint32))
 
 
 def _limits(launch: Launch) -> list[Array]:
@@ -179,4 +221,5 @@ def _shift_axis(x: Array, axis: int, offset: int) -> Array:
     offset = max(-x.shape[axis], min(offset, x.shape[axis]))
     padding = [(0, 0, 0)] * x.ndim
     padding[axis] = (offset, -offset, 0)
+    x = jax.lax.optimization_barrier(x)
     return jax.lax.pad(x, jnp.array(-jnp.inf, x.dtype), padding)

@@ -64,6 +64,7 @@ class Recorded:
     elements: int = 0
     hbm_bytes: int = 0  # of one pass over the operand in HBM
     cached: float = 0.0  # share of them that the cache of a device serves
+    active: float = 1.0  # share of the device's units that move data at once
     streams: bool = False  # b is streamed from HBM
     into_buffer: bool = False  # writes a buffer that was there before
     epilogue: tuple[str, ...] = ()
@@ -275,7 +276,12 @@ def pe_position(interpreter: Any, pe: int) -> Position:
 def _load(self: Record, command: Command) -> int:
     """DMA read."""
     ref = command.operands[0]
-    return self.emit(command, hbm_bytes=int(ref.bytes), cached=float(ref.cached))
+    return self.emit(command, hbm_bytes=int(ref.bytes), **_sharing(ref))
+
+
+def _sharing(ref: Ref) -> dict[str, float]:
+    """How bytes of a device come."""
+    return {"cached": float(ref.cached), "active": float(ref.active)}
 
 
 def _store(self: Record, command: Command) -> None:
@@ -283,7 +289,7 @@ def _store(self: Record, command: Command) -> None:
     target, (rows, cols) = command.details["target"], command.shape
     tensor = target.tensor
     sizes = {"hbm_bytes": int(rows * cols * tensor.element_bytes), "tensor": tensor.name}
-    self.emit(command, writes=(), cached=float(target.cached), **sizes)
+    self.emit(command, writes=(), **_sharing(target), **sizes)
 
 
 def _gemm(self: Record, command: Command) -> int:
@@ -292,7 +298,7 @@ def _gemm(self: Record, command: Command) -> int:
     sizes = {"inner": int(a.shape[1]), "epilogue": command.details["epilogue"]}
     if isinstance(b, Ref):
         self._streamed_bytes = b.tensor.element_bytes
-        sizes |= {"streams": True, "hbm_bytes": int(b.bytes), "cached": float(b.cached)}
+        sizes |= {"streams": True, "hbm_bytes": int(b.bytes)} | _sharing(b)
     return self.emit(command, **sizes)
 
 

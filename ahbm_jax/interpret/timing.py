@@ -7,10 +7,11 @@ one compiled program serves every group shape, tile, context and cost.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +52,18 @@ COUNTS = (*COMMAND_COUNTS, "macs", "math_elements", *BUSY)
 
 class MeshUsedAgain(Exception):
     """A mesh is used after a plan that was timed as if it were the only one: see `careful`."""
+
+
+class Totals(NamedTuple):
+    """Of all ranks together, [batch]."""
+
+    end_ns: Array  # from 0 until their engines are done
+    scratch_peak_bytes: Array  # of the one that needs most
+
+    def with_others(self, others: Totals) -> Totals:
+        """Of these ranks and others."""
+        end = maximum(self.end_ns, others.end_ns)
+        return Totals(end, jnp.maximum(self.scratch_peak_bytes, others.scratch_peak_bytes))
 
 
 class Timing:
@@ -95,6 +108,7 @@ class Timing:
         self.clocks: dict[str, Array] = self._initial_clocks()
         self.pending = dict.fromkeys(PENDING, self.zero)
         self.pending_in = PendingScopes(0, ())
+        self.pends = False  # whether any command so far was an ex_composite
         self.windows = self.zero  # scratch for the windows of the composites in flight, once used
         self.counts: dict[str, Array] = dict.fromkeys(COUNTS, self.zero)
         self.mailbox: list[tuple[Any, Array]] = []  # ((mesh, step), arrival at its sender)
@@ -107,6 +121,7 @@ class Timing:
         self.taken_updates: list[tuple[str, Array]] = []
         self.predicates: list[Any] = []
         self.scopes: list[Array] = []  # latest completion of what each open scope issued
+        self.known_totals: Totals | None = None  # where they took less than from the ranks' clocks
         self.root_mask: Array | None = None
 
     def _initial_clocks(self) -> dict[str, Array]:
@@ -133,14 +148,7 @@ class Timing:
 
     def view_all(self, tree: Any, space: str) -> Any:
         """As `view`, of all arrays of a pytree at once."""
-        leaves, structure = jax.tree.flatten(tree)
-        shape = self.lanes.shape(space, self.batch)
-        wide = [i for i, leaf in enumerate(leaves) if leaf.shape[:2] != (1, 1)]
-        if wide and space != self.space:
-            stacked = jnp.stack([jnp.broadcast_to(leaves[i], shape) for i in wide])
-            for i, leaf in zip(wide, jax.vmap(lambda x: self.view(x, space))(stacked), strict=True):
-                leaves[i] = leaf
-        return jax.tree.unflatten(structure, leaves)
+        return jax.tree.map(lambda x: self.view(x, space), tree)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -191,6 +199,7 @@ class Timing:
         """Replace the state."""
         self.clocks, self.pending = dict(state["clocks"]), dict(state["pending"])
         self.counts, self.scopes = dict(state["counts"]), list(state["scopes"])
+        self.known_totals = None
         self.scratch.used = state["scratch"]["used"]
         self.scratch.peak, self.windows = state["scratch"]["peak"], state["scratch"]["windows"]
 
@@ -238,6 +247,7 @@ class Timing:
 
     def occupy_cpu(self, cost: str, *waits: Array | None) -> Array:
         """Wait for `waits`, then occupy the CPU for `cost`."""
+        self.known_totals = None
         self.advance("cpu", *waits)
         self.clocks["cpu"] = self.clocks["cpu"] + self.costs[cost]
         self.count("busy_cpu", self.costs[cost])
@@ -260,6 +270,7 @@ class Timing:
 
     def allocate(self, size_bytes: Number) -> None:
         """Count scratch."""
+        self.known_totals = None
         self.scratch.allocate(size_bytes)
 
     def buffer(self, shape: Shape, like: Tensor | Handle | None = None) -> Ready:
@@ -316,13 +327,18 @@ class Timing:
     def on_pe(self, predicate: Array, then: Callable[[Any], Any], carry: Any) -> Any:
         """`then` on one PE of each CUBE, whose clocks alone move."""
         outside, before = self.space, self.state()
+        others = self.totals()
+        self.restore(before)
         self.root_mask = predicate
         self._move(ROOTS)
         result = then(carry)
-        inside, self.space, self.root_mask = self.state(), RANKS, None
+        inside = self.state()
+        totals = others.with_others(self.totals())
+        self.space, self.root_mask = RANKS, None
         # One by one, not at once: what nothing asks for afterwards is then never computed.
         before = jax.tree.map(lambda x: self.view(x, outside), before)
         self.restore(_where(predicate, inside, before))
+        self.known_totals = totals
         return result
 
     def loop(self, tiles: Tiles, body: Callable[[Tile, Any], Any], carry: Any) -> Any:
@@ -444,12 +460,18 @@ class Timing:
             self.messages = 0
             return body(step, carry)
 
+        def step_of(x: tuple[Array, Array, Array]) -> TracedStep:
+            route, senders, receivers = x
+            marked = (self.lanes.marked(words, mesh) for words in (senders, receivers))
+            return TracedStep(routes, route, *marked)
+
+        steps = (which, sends, receives)
         iteration = Iteration(self, counting_messages, carry)
         self.sends_once = self._sends_once(plan, mesh)
         if self.sends_once:
-            iteration.probe(TracedStep(routes, which[0], sends[0], receives[0]))
+            iteration.probe(step_of(jax.tree.map(lambda x: x[0], steps)))
             self.sends_once = self.messages <= depth
-        iteration.scan(lambda x: TracedStep(routes, *x), (which, sends, receives), len(plan))
+        iteration.scan(step_of, steps, len(plan))
         if self.sends_once:
             self.meshes_sent_once.add(mesh)
         self.sends_once = False
@@ -494,6 +516,8 @@ class Timing:
 
     def flush(self, place: int = 0) -> None:
         """Let a pending P V enter GEMM; `place` is where its command stands in the queue."""
+        if not self.pends:
+            return
         exists = self.pending["exists"] > 0
         work = self.pending["work"]
         entered = maximum(self.clocks["gemm"], self.clocks["cpu"])
@@ -514,6 +538,19 @@ class Timing:
         self.pending_in = PendingScopes(0, ())
         self.pending = dict.fromkeys(self.pending, self.zero)
         self.clocks["pending_v"] = self.clocks["pending_p"] = self.never
+
+    def totals(self) -> Totals:
+        """Of all ranks in use."""
+        if self.known_totals is not None:
+            return self.known_totals
+        end, peak = (self._in_use(x) for x in (self.result(), self.scratch.peak + self.windows))
+        # Lane by lane: XLA would fuse all that leads to them into a reduction of all, unvectorised.
+        return Totals(functools.reduce(maximum, end), functools.reduce(jnp.maximum, peak))
+
+    def _in_use(self, x: Array) -> list[Array]:
+        """Values of each lane [batch], `-inf` of those not in use."""
+        kept = jnp.where(self.lanes.in_use(self.space), x, -jnp.inf)
+        return list(jnp.broadcast_to(kept, self.shape).reshape(-1, self.batch))
 
     def result(self) -> Array:
         """Time from 0 until a lane's engines are done."""

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from ahbm_jax.interpret.algebra import maximum
 from ahbm_jax.interpret.pipeline import streamed
-from ahbm_jax.interpret.readiness import PendingScopes, Ready
+from ahbm_jax.interpret.readiness import PendingScopes, Ready, TracedStep
 from ahbm_jax.interpret.timing import PENDING, MeshUsedAgain, Timing
 from ahbm_jax.machine.number import where
 from ahbm_jax.machine.topology import Route
@@ -56,9 +56,12 @@ def _load(t: Timing, command: Command) -> Ready:
 
 def _byte(t: Timing, ref: Ref) -> Array:
     """Time of a byte from HBM, or in part from the cache of a device."""
+    hbm = t.costs["hbm.byte"]
+    if not isinstance(ref.active, int):  # few units have more of HBM each, by way of the cache
+        hbm = maximum(hbm * ref.active, t.costs["cache.byte"])
     if isinstance(ref.cached, int) and ref.cached == 0:
-        return t.costs["hbm.byte"]
-    return ref.cached * t.costs["cache.byte"] + (1 - ref.cached) * t.costs["hbm.byte"]
+        return hbm
+    return ref.cached * t.costs["cache.byte"] + (1 - ref.cached) * hbm
 
 
 def _dma(t: Timing, issued: Array, size: Number, ref: Ref) -> Array:
@@ -146,6 +149,7 @@ def _ex_composite(t: Timing, command: Command) -> tuple[Ready, ...]:
     """V's DMA at once, softmax on MATH, P V pending."""
     s, v, *acc = command.operands
     rows, cols = s.shape
+    t.pends = True
     t.flush()
     scores = t.ready(s)
     descriptor = t.enqueue(command)
@@ -255,8 +259,17 @@ def _arrival(t: Timing, command: Command) -> Array:
     t.count("recvs", 1.0)
     index = next(i for i, (sent_in, _) in enumerate(t.mailbox) if sent_in == key)
     _, sent = t.mailbox.pop(index)
+    return _moved(t, command, sent)
+
+
+def _moved(t: Timing, command: Command, sent: Array) -> Array:
+    """What senders have, at those they send to."""
+    step, mesh = command.details["step"], command.details["mesh"]
+    if isinstance(step, TracedStep):  # all of them by the same route
+        offsets = [route.offset for route in step.route_list]
+        return t.lanes.shift_by_one_of(sent, mesh, offsets, step.which)
     routes = _routes(t, command, outgoing=False)
-    return _chosen((on, t.lanes.shift(sent, key[0], route.offset)) for on, route in routes)
+    return _chosen((on, t.lanes.shift(sent, mesh, route.offset)) for on, route in routes)
 
 
 def _take(t: Timing, command: Command, time: Array) -> None:

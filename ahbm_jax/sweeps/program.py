@@ -14,7 +14,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from ahbm_jax.interpret.evaluate import CHUNK, Static, evaluate, latency_function, leaf_names
 from ahbm_jax.kernel_names import Kernel
 from ahbm_jax.machine.params import Energy
-from ahbm_jax.result import QUICK_TO_COMPILE
+from ahbm_jax.result import FAST_TO_RUN, QUICK_TO_COMPILE
 from ahbm_jax.sweeps.variables import ELASTICITY, VARIABLES, Facts
 
 Array = jax.Array
@@ -24,14 +24,14 @@ POINTS = "points"
 # Up to here a program that is quick to compile is done first, though it runs 10 x as long.
 QUICK_POINTS = 16384
 QUICK_CHUNK = 64
-# As fast as with XLA's fusion emitters, and compiled in half the time.
-FAST_TO_RUN = {"xla_cpu_use_fusion_emitters": False}
 
 
 def padded_size(points: int, *, quick: bool) -> int:
     """Points that a program is compiled for: few sizes, each whole chunks on every device."""
     least = 2 * (QUICK_CHUNK if quick else CHUNK) * jax.local_device_count()
-    return least * 2 ** max(0, -(-points // least) - 1).bit_length()
+    parts = -(-points // least)
+    step = 2 ** max(0, parts.bit_length() - 4)  # at most an eighth more than asked for
+    return least * step * -(-parts // step)
 
 
 def spread() -> NamedSharding:

@@ -121,12 +121,20 @@ class Context:
 
     # Memory ---------------------------------------------------------------------------------
 
-    def ref(self, tensor: Tensor, tile: Tile | Block | None = None, *, cached: Number = 0) -> Ref:
+    def ref(
+        self,
+        tensor: Tensor,
+        tile: Tile | Block | None = None,
+        *,
+        cached: Number = 0,
+        active: Number = 1,
+    ) -> Ref:
         """Name a tile of K or V, or a block of the queries or the output; moves nothing itself.
 
-        `cached` is the share of its bytes that the cache of a device serves.
+        `cached` is the share of its bytes that the cache of a device serves; `active` that of the
+        device's units which move data at once, so that they share HBM.
         """
-        return Ref(tensor, tile, cached)
+        return Ref(tensor, tile, cached, active)
 
     def load(self, source: Tensor | Ref, out: Handle | None = None) -> Handle:
         """Copy from HBM to scratch. Does not hold the CPU; awaited where first used (ADR-0062).

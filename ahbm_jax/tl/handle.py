@@ -77,12 +77,14 @@ class Tensor:
 class Ref:
     """A part of an HBM tensor (or all of it), named but not moved: an operand of a composite.
 
-    `cached` is the share of its bytes that the cache of a device serves.
+    `cached` is the share of its bytes that the cache of a device serves; `active` that of the
+    device's units which move data at once, so that they share HBM.
     """
 
     tensor: Tensor
     tile: Tile | Block | None
     cached: Number = 0
+    active: Number = 1
 
     @property
     def shape(self) -> Shape:

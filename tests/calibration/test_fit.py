@@ -82,6 +82,24 @@ def test_a_fitted_machine_loads_and_says_where_from(tmp_path: Path) -> None:
     assert list(machine_files(result)) == [path.name]
 
 
+def test_a_fitted_machine_drives_runs_and_sweeps(tmp_path: Path) -> None:
+    (path,) = write_machines(calibration.fit(SPEC, simulated()), tmp_path)
+    machine = ahbm_jax.load_machine(path)
+    model = dataclasses.replace(
+        ahbm_jax.load_workload("smollm2_135m"), query_heads=1, kv_heads=1, head_dim=1
+    )
+    knobs = {"variant": "reads", "C": 1, "P": 1, "sequences": 16}
+    run = ahbm_jax.run("microbench", machine, model, context=1024, **knobs)
+    table = simulated()
+    rows = list(zip(table["num_transactions"], table["transaction_bytes"], strict=True))
+    measured_ns = table["latency_cycles"][rows.index((16, 2048))]  # the clock is 1 GHz
+    assert run.latency_ns == pytest.approx(measured_ns, rel=1e-3)
+    axes = {"context": [1024, 2048], "dma.startup_cycles": [HIDDEN["dma.startup_cycles"], 5000.0]}
+    swept = ahbm_jax.sweep("microbench", machine, model, axes, **knobs)["latency_ns"]
+    assert float(swept[0, 0]) == pytest.approx(measured_ns, rel=1e-3)
+    assert float(swept[0, 1] - swept[0, 0]) == pytest.approx(5000 - 310, rel=1e-3)
+
+
 def test_the_plan_narrows_the_widest() -> None:
     result = calibration.fit(SPEC, noisy(1, 0.01))
     rows = propose(result, 3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,6 @@ from calibration_tables import FREE, HIDDEN, simulated
 import ahbm_jax
 import calibration
 from ahbm_jax.interpret.algebra import largest, maximum, smooth
-from ahbm_jax.result import QUICK_TO_COMPILE
 from calibration.diagnosis import diagnose
 from calibration.model import model
 from calibration.parameters import settle
@@ -22,28 +23,26 @@ QUANTILE = 1.96  # of a normal distribution, for 95 %
 
 
 @pytest.fixture(scope="module")
-def fitted() -> tuple:
+def searcher() -> Iterator[Searcher]:
     machine, rows = ahbm_jax.load_machine("wormhole"), calibration.load(simulated(), "transactions")
     parameters = settle(FREE, machine, rows)
     with jax.enable_x64(True):
         chosen = model("microbench", "reads", machine, rows, parameters)
-        slopes = jax.jit(jax.jacfwd(chosen.log_latency_ns), compiler_options=QUICK_TO_COMPILE)
-        predict = jax.jit(chosen.log_latency_ns, compiler_options=QUICK_TO_COMPILE)
-        yield chosen, Searcher(chosen), slopes, predict
+        yield Searcher(chosen)
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.05])
-def test_nominal_coverage(fitted: tuple, noise: float) -> None:
-    chosen, searcher, slopes, predict = fitted
-    truth = np.log([HIDDEN[p.free.key] for p in chosen.parameters.each])
+def test_nominal_coverage(searcher: Searcher, noise: float) -> None:
+    parameters = searcher.model.parameters
+    truth = np.log([HIDDEN[p.free.key] for p in parameters.each])
     exact = np.array(simulated()["latency_cycles"])
     random = np.random.default_rng(1)
     inside, sizes = [], []
     for _ in range(DRAWS):
         target = exact * np.exp(noise * random.standard_normal(len(exact)))
         logs = searcher.search(truth, target, np.ones(len(exact))).logs
-        off = np.asarray(predict(jnp.asarray(logs))) - np.log(target)
-        found = diagnose(np.asarray(slopes(jnp.asarray(logs))), off, chosen.parameters)
+        off = searcher.log_latency_ns(logs) - np.log(target)
+        found = diagnose(searcher.slopes(logs), off, parameters)
         inside.append(np.abs(logs - truth) <= QUANTILE * found.errors)
         sizes.append(found.noise)
     # 95 % of 240, give or take: errors of one draw are correlated, and 32 rows are few.

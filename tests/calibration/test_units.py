@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -111,6 +112,23 @@ def test_a_cache_is_used_only_where_all_fits() -> None:
     assert small["cache.byte"] > 0
     assert "cache.byte" not in large
     assert large["hbm.byte"] > large["issue.start"]
+
+
+def test_a_lone_unit_has_more_of_hbm_as_far_as_the_cache_lets_it() -> None:
+    """One head a sequence is not split: one unit of 108 reads it, or each its own."""
+    bytes_bound = {"gemm.macs_per_cycle": 1e6, "device.cache_bytes": 1.0}
+    on = replace(machine("a100_sxm"), bytes_bound)
+    model = dataclasses.replace(
+        ahbm_jax.load_workload("llama3_8b"), query_heads=1, kv_heads=1, max_context_tokens=2**20
+    )
+    sizes = ONE_RANK | {"variant": "flash2", "context": 2**20}
+    points = [point("unit_attention", on, model, sizes | {"sequences": n}) for n in (1, 54, 108)]
+    _, (lone, half, all_units) = explained(points)
+    size = 2 * 2 * 128 * 2**20  # K and V
+    assert lone["cache.byte"] == pytest.approx(size / 40, rel=1e-3)  # GB/s
+    assert "hbm.byte" not in lone
+    assert all_units["hbm.byte"] == pytest.approx(size / (0.9 * 18.9), rel=1e-3)
+    assert half["hbm.byte"] == pytest.approx(size / (0.9 * 18.9) / 2, rel=1e-3)
 
 
 def test_programs_need_a_device_and_have_no_values() -> None:
