@@ -17,10 +17,12 @@ from rich.console import Console
 from rich.table import Table
 
 import ahbm_jax
+from ahbm_jax.cli.sweep import use_all_cores
 from ahbm_jax.events.simulation import execute
 from ahbm_jax.interpret.record import record
 from ahbm_jax.kernel_names import variant_names
-from ahbm_jax.knobs import point
+from ahbm_jax.knobs import Point, point
+from ahbm_jax.sweeps.program import compiled, spread
 
 MACHINE = ahbm_jax.load_machine("ahbm_4sip")
 WORKLOAD = ahbm_jax.load_workload("llama3_70b")
@@ -46,13 +48,20 @@ def draw(count: int, contexts: tuple[float, float]) -> Points:
     return {name: jnp.asarray(values, jnp.float32) for name, values in drawn.items()}
 
 
-def timer(variant: str) -> Callable[[Points], jax.Array]:
-    """Latency of many points."""
+def timer(variant: str, points: Points) -> Callable[[], jax.Array]:
+    """Latency of many points, as `ahbm sweep` has it: on a device for each core."""
+    settled: list[Point] = []
 
-    def one(values: dict[str, Any]) -> jax.Array:
-        return ahbm_jax.latency_ns("decode", MACHINE, WORKLOAD, variant=variant, **values)
+    def leaves(values: dict[str, Any]) -> Any:
+        settled.append(point("decode", MACHINE, WORKLOAD, {"variant": variant} | values))
+        return settled[-1].arrays()
 
-    return jax.jit(jax.vmap(one))
+    arrays = [leaf.reshape(-1) for leaf in jax.vmap(leaves)(points)]
+    size = max(leaf.size for leaf in arrays)
+    placed = tuple(jax.device_put(jnp.broadcast_to(leaf, size), spread()) for leaf in arrays)
+    first = settled[-1]
+    program = compiled(first.kernel, first.static, ("latency_ns",), 0, size, quick=False)
+    return lambda: program(placed, ())["latency_ns"]
 
 
 def seconds(call: Callable[[], Any], repeats: int) -> float:
@@ -84,13 +93,12 @@ def simulated_seconds(variant: str, points: Points) -> float:
 
 def measure(variant: str, count: int, repeats: int) -> list[str]:
     """The row of one variant."""
-    latencies = timer(variant)
     sets = [draw(count, MIXED), draw(count, (10.0, 10.0)), draw(count, (20.0, 20.0)), large(count)]
-    first = seconds(lambda: jax.block_until_ready(latencies(sets[0])), 1)
-    rates = [
-        count / seconds(lambda: jax.block_until_ready(latencies(points)), repeats)  # noqa: B023
-        for points in sets
-    ]
+    first = seconds(lambda: jax.block_until_ready(timer(variant, sets[0])()), 1)
+    rates = []
+    for points in sets:
+        latencies = timer(variant, points)
+        rates.append(count / seconds(lambda: jax.block_until_ready(latencies()), repeats))  # noqa: B023
     simulated = simulated_seconds(variant, sets[-1])
     return [
         variant,
@@ -109,6 +117,7 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=65536)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
+    use_all_cores()
     title = f"{options.points} random points; large: 64 ranks x 256 tiles, also simulated"
     columns = ("variant", "first call s", "points/s", "1k context", "1M context", "1M / 1k")
     table = Table(*columns, "large", "simulation s", "ratio", title=title)
