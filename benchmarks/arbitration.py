@@ -16,6 +16,7 @@ from functools import partial as partial_of
 from typing import Any, NamedTuple
 
 import numpy as np
+from measured import table
 
 import ahbm_jax
 from ahbm_jax.events.network import NETWORKS, Delivery, FirstComeNetwork
@@ -110,13 +111,6 @@ def widths(pe: float, cube: float) -> dict[str, float]:
 
 WIDTHS = [widths(x, x) for x in (64, 8, 1)]
 progress = partial_of(print, file=sys.stderr, flush=True)
-
-
-def table(head: list[str], rows: list[list[str]]) -> None:
-    """Print a Markdown table."""
-    for row in (head, ["---"] * len(head), *rows):
-        print("| " + " | ".join(row) + " |")
-    print(flush=True)
 
 
 CHOICES = {

@@ -26,6 +26,7 @@ from ahbm_jax.config import shipped
 from ahbm_jax.config.fit import Free
 from ahbm_jax.config.load import load_fit
 from ahbm_jax.errors import AhbmError
+from ahbm_jax.report.markdown import markdown_table
 from calibration.measurements import find
 from calibration.proposal import propose
 from calibration.report import write
@@ -71,29 +72,25 @@ def _fit(name: str, out: Path) -> dict[str, Any]:
 
 
 def _errors(documents: list[dict[str, Any]]) -> list[str]:
-    lines = [
-        "| fit | split | rows held out | mean | median | 90 % below | baseline's mean |",
-        "|---|---|---|---|---|---|---|",
+    head = ["fit", "split", "rows held out", "mean", "median", "90 % below", "baseline's mean"]
+    rows = [
+        [d["name"], split, str(errors["rows"]), *(f"{errors[key]:.2f}" for key in ERRORS)]
+        for d in documents
+        for split, errors in d["splits"].items()
     ]
-    for document in documents:
-        for split, errors in document["splits"].items():
-            numbers = " | ".join(f"{errors[key]:.2f}" for key in ERRORS)
-            lines.append(f"| {document['name']} | {split} | {errors['rows']} | {numbers} |")
-    return lines
+    return markdown_table(head, rows)
 
 
 def _searches(documents: list[dict[str, Any]]) -> list[str]:
-    lines = [
-        "| fit | rows | seconds | starts that agree | at a bound | not identifiable |",
-        "|---|---|---|---|---|---|",
-    ]
+    head = ["fit", "rows", "seconds", "starts that agree", "at a bound", "not identifiable"]
+    rows = []
     for d in documents:
-        agreeing = f"{d['starts_agreeing']} of {d['starts']}"
-        bound = ", ".join(row["name"] for row in d["parameters"] if row["at_bound"]) or "none"
+        bound = [row["name"] for row in d["parameters"] if row["at_bound"]]
         unseen = [row["name"] for row in d["parameters"] if not row["identifiable"]]
-        cells = [d["name"], d["rows"], f"{d['seconds']:.0f}", agreeing, bound]
-        lines.append(f"| {' | '.join(map(str, cells))} | {', '.join(unseen) or 'none'} |")
-    return lines
+        agreeing = f"{d['starts_agreeing']} of {d['starts']}"
+        names = (", ".join(each) or "none" for each in (bound, unseen))
+        rows.append([d["name"], str(d["rows"]), f"{d['seconds']:.0f}", agreeing, *names])
+    return markdown_table(head, rows)
 
 
 def _twelve() -> list[str]:

@@ -13,6 +13,7 @@ import ahbm_jax
 from ahbm_jax.interpret.evaluate import report_function
 from ahbm_jax.knobs import point
 from ahbm_jax.machine.params import Machine, Workload, replace
+from ahbm_jax.report.markdown import markdown_table
 
 MACHINE = ahbm_jax.load_machine("ahbm_4sip")
 ONE_PE = ahbm_jax.load_machine("one_pe")
@@ -68,10 +69,7 @@ def counts(
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     """Print a Markdown table."""
-    head = list(head)
-    for row in (head, ["---"] * len(head), *rows):
-        print("| " + " | ".join(row) + " |")
-    print(flush=True)
+    print(*markdown_table(head, rows), "", sep="\n", flush=True)
 
 
 def shown(us: float) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from measured import table
 
 import ahbm_jax
 
@@ -49,13 +50,6 @@ def program(kernel: str, **choices: Any) -> Callable[[dict[str, jax.Array]], jax
         return ahbm_jax.latency_ns(kernel, MACHINE, WORKLOAD, C=8, P=8, **choices, **values)
 
     return jax.jit(jax.vmap(one))
-
-
-def table(head: list[str], rows: list[list[str]]) -> None:
-    """Print a Markdown table."""
-    for row in (head, ["---"] * len(head), *rows):
-        print("| " + " | ".join(row) + " |")
-    print(flush=True)
 
 
 def by_feed() -> None:

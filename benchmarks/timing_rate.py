@@ -48,8 +48,8 @@ def draw(count: int, contexts: tuple[float, float]) -> Points:
     return {name: jnp.asarray(values, jnp.float32) for name, values in drawn.items()}
 
 
-def timer(variant: str, points: Points) -> Callable[[], jax.Array]:
-    """Latency of many points, as `ahbm sweep` has it: on a device for each core."""
+def placed(variant: str, points: Points) -> tuple[Point, tuple[jax.Array, ...]]:
+    """The numbers of many points, spread over a device for each core; and one of the points."""
     settled: list[Point] = []
 
     def leaves(values: dict[str, Any]) -> Any:
@@ -58,10 +58,8 @@ def timer(variant: str, points: Points) -> Callable[[], jax.Array]:
 
     arrays = [leaf.reshape(-1) for leaf in jax.vmap(leaves)(points)]
     size = max(leaf.size for leaf in arrays)
-    placed = tuple(jax.device_put(jnp.broadcast_to(leaf, size), spread()) for leaf in arrays)
-    first = settled[-1]
-    program = compiled(first.kernel, first.static, ("latency_ns",), 0, size, quick=False)
-    return lambda: program(placed, ())["latency_ns"]
+    wide = tuple(jax.device_put(jnp.broadcast_to(leaf, size), spread()) for leaf in arrays)
+    return settled[-1], wide
 
 
 def seconds(call: Callable[[], Any], repeats: int) -> float:
@@ -94,11 +92,16 @@ def simulated_seconds(variant: str, points: Points) -> float:
 def measure(variant: str, count: int, repeats: int) -> list[str]:
     """The row of one variant."""
     sets = [draw(count, MIXED), draw(count, (10.0, 10.0)), draw(count, (20.0, 20.0)), large(count)]
-    first = seconds(lambda: jax.block_until_ready(timer(variant, sets[0])()), 1)
+    begin = time.perf_counter()
+    one, numbers = placed(variant, sets[0])
+    latencies = compiled(one.kernel, one.static, ("latency_ns",), 0, count, quick=False)
+    jax.block_until_ready(latencies(numbers, ()))
+    first = time.perf_counter() - begin
     rates = []
     for points in sets:
-        latencies = timer(variant, points)
-        rates.append(count / seconds(lambda: jax.block_until_ready(latencies()), repeats))  # noqa: B023
+        _, numbers = placed(variant, points)
+        taken = seconds(lambda: jax.block_until_ready(latencies(numbers, ())), repeats)  # noqa: B023
+        rates.append(count / taken)
     simulated = simulated_seconds(variant, sets[-1])
     return [
         variant,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ahbm_jax.report.markdown import markdown_table
 from calibration.fitting import FitResult, GroupFit
 from calibration.machine_file import write_machines
 from calibration.residual_plot import residual_plot
@@ -104,8 +105,7 @@ def _markdown(result: FitResult, pictures: list[str]) -> str:
     for title, heads, rows, texts in _sections(result):
         out += [f"## {title}", ""]
         if rows:
-            out += ["| " + " | ".join(r) + " |" for r in (heads, ["---"] * len(heads), *rows)]
-            out.append("")
+            out += [*markdown_table(heads, rows), ""]
         out += [f"- {text}" for text in texts]
         out.append("")
     out += ["## Residuals by each axis", ""]

@@ -185,7 +185,7 @@ class Lanes:
         margin = min(max(abs(place) for place in places), x.shape[axis])
         padding = [(0, 0, 0)] * x.ndim
         padding[axis] = (margin, margin, 0)
-        wide = jax.lax.pad(jax.lax.optimization_barrier(x), jnp.array(-jnp.inf, x.dtype), padding)
+        wide = jax.lax.pad(x, jnp.array(-jnp.inf, x.dtype), padding)
         starts = [max(0, min(margin - place, 2 * margin)) for place in places]
         return jax.lax.dynamic_slice_in_dim(
             wide, jnp.asarray(starts)[which], x.shape[axis], axis, allow_negative_indices=False
@@ -221,5 +221,4 @@ def _shift_axis(x: Array, axis: int, offset: int) -> Array:
     offset = max(-x.shape[axis], min(offset, x.shape[axis]))
     padding = [(0, 0, 0)] * x.ndim
     padding[axis] = (offset, -offset, 0)
-    x = jax.lax.optimization_barrier(x)
     return jax.lax.pad(x, jnp.array(-jnp.inf, x.dtype), padding)

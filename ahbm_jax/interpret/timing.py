@@ -147,7 +147,10 @@ class Timing:
         return self.lanes.convert(x, space, self.space, self.root_mask)
 
     def view_all(self, tree: Any, space: str) -> Any:
-        """As `view`, of all arrays of a pytree at once."""
+        """As `view`, of all arrays of a pytree.
+
+        One by one: what nothing asks for afterwards is then never computed.
+        """
         return jax.tree.map(lambda x: self.view(x, space), tree)
 
     @property
@@ -335,9 +338,7 @@ class Timing:
         inside = self.state()
         totals = others.with_others(self.totals())
         self.space, self.root_mask = RANKS, None
-        # One by one, not at once: what nothing asks for afterwards is then never computed.
-        before = jax.tree.map(lambda x: self.view(x, outside), before)
-        self.restore(_where(predicate, inside, before))
+        self.restore(_where(predicate, inside, self.view_all(before, outside)))
         self.known_totals = totals
         return result
 
