@@ -16,7 +16,6 @@ from functools import partial as partial_of
 from typing import Any, NamedTuple
 
 import numpy as np
-from measured import table
 
 import ahbm_jax
 from ahbm_jax.events.network import NETWORKS, Delivery, FirstComeNetwork
@@ -25,6 +24,7 @@ from ahbm_jax.events.worker import Steps, Worker
 from ahbm_jax.interpret.record import record
 from ahbm_jax.knobs import point
 from ahbm_jax.machine.params import Machine, replace
+from ahbm_jax.report.markdown import markdown_table
 from ahbm_jax.tl import Context, Handle, Step, Tensor
 from kernels.gqa_decode import SWEEPS
 from kernels.online_softmax import Partial, merge, normalised
@@ -111,6 +111,11 @@ def widths(pe: float, cube: float) -> dict[str, float]:
 
 WIDTHS = [widths(x, x) for x in (64, 8, 1)]
 progress = partial_of(print, file=sys.stderr, flush=True)
+
+
+def table(head: list[str], rows: list[list[str]]) -> None:
+    """Print a Markdown table."""
+    print(*markdown_table(head, rows), "", sep="\n", flush=True)
 
 
 CHOICES = {
